@@ -1,0 +1,1 @@
+"""The few helpers that every other package may use."""

@@ -1,0 +1,1 @@
+"""absl scripts, one per experiment."""

@@ -1,0 +1,1 @@
+"""absl flag definitions, one module per concern."""

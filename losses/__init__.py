@@ -1,0 +1,1 @@
+"""Metric losses, activation regularizers and their schedules."""

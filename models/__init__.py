@@ -1,0 +1,1 @@
+"""Keras encoders that give unit-norm embeddings."""

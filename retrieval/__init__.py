@@ -1,0 +1,1 @@
+"""Exact search over sparse embeddings."""

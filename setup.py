@@ -1,0 +1,38 @@
+"""Build of sparse-embed: the top-level folders install as the namespace `sparse_embed`."""
+
+import os
+
+import numpy
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+
+# Folder at the top of the repository -> module `sparse_embed.<folder>`.
+FOLDERS = ["common", "datasets", "experiments", "flags", "losses", "models", "retrieval"]
+
+# SPARSE_EMBED_CFLAGS adds compiler and linker flags, e.g. for a sanitizer build.
+extra_flags = os.environ.get("SPARSE_EMBED_CFLAGS", "").split()
+
+# Cython resolves `cimport` by package path, which the folder mapping hides from it: the extension
+# is therefore one self-contained .pyx over C++ headers that sit beside it.
+extensions = [
+    Extension(
+        "sparse_embed.retrieval._index",
+        sources=["retrieval/_index.pyx"],
+        depends=["retrieval/inverted_index.h"],
+        include_dirs=["retrieval", numpy.get_include()],
+        define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")],
+        language="c++",
+        extra_compile_args=["-std=c++17", "-O3", *extra_flags],
+        extra_link_args=extra_flags,
+    )
+]
+
+setup(
+    packages=[f"sparse_embed.{folder}" for folder in FOLDERS],
+    package_dir={f"sparse_embed.{folder}": folder for folder in FOLDERS},
+    package_data={
+        "": ["py.typed"],
+        "sparse_embed.flags": ["presets/*.flags"],
+    },
+    ext_modules=cythonize(extensions, build_dir="build", language_level=3),
+)
