@@ -1,0 +1,41 @@
+# make reproduce   from nothing to the searched sparse index: trains, embeds, searches, draws
+# make test        the tests          make lint     ruff and mypy
+# make test-minimum  the tests with the oldest versions of our dependencies that we support
+# Each target makes what it needs first; PYTHON names the interpreter (3.10 or newer).
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+PYTEST_ARGS ?=
+
+.PHONY: reproduce test test-minimum lint install clean
+.DELETE_ON_ERROR:
+
+reproduce: $(INSTALLED)
+	$(BIN)/python -m sparse_embed.experiments.reproduce $(ARGS)
+
+test: $(INSTALLED)
+	$(BIN)/pytest $(PYTEST_ARGS)
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+install: $(INSTALLED)
+
+# Installed again only when the build or the compiled sources have changed.
+$(INSTALLED): setup.py pyproject.toml $(wildcard retrieval/*.pyx retrieval/*.h) $(CONSTRAINTS)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	  { echo "sparse-embed needs Python 3.10 or newer; name one with PYTHON=..." >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	  $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS)) --editable '.[dev]'
+	@touch $@
+
+test-minimum:
+	$(MAKE) test VENV=.venv-minimum CONSTRAINTS=test/minimum-versions.txt
+
+clean:
+	rm -rf build dist *.egg-info retrieval/*.so $(VENV) .venv-minimum
