@@ -1,0 +1,412 @@
+"""Glyphs: the data set that needs no download, from the typefaces that matplotlib ships.
+
+A class is a Unicode code point, an image is how one typeface draws it: thousands of fine-grained
+classes of a handful of images each, which random warps turn into any number of views. Classes are
+split, not images, so that testing is on classes never seen in training, as with faces.
+
+    part = split(load())
+    for images, labels in training_batches(part.train, batch_size=256, seed=0):
+        ...
+
+`python -m sparse_embed.datasets.glyphs` prints what there is and how fast it comes.
+"""
+
+import collections
+import dataclasses
+import os
+import pathlib
+import time
+import unicodedata
+import warnings
+import zipfile
+import zlib
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from tqdm import tqdm
+
+from sparse_embed.common.checks import check_number
+from sparse_embed.common.files import atomic_path
+from sparse_embed.datasets.augment import Warp, augment
+
+# Typefaces that encode Unicode faithfully. Not among them: Computer Modern (`cm*`), which puts its
+# glyphs at other code points, STIX's private-use and large-bracket fonts, and the font of last
+# resort, which draws whole blocks alike.
+_TYPEFACES = ("DejaVu*.ttf", "STIXGeneral*.ttf")
+# Control, format, private use, surrogate and space: nothing to see, or no agreed meaning.
+_INVISIBLE = {"Cc", "Cf", "Co", "Cs", "Zl", "Zp", "Zs"}
+_FORMAT = 1  # of the cache; raise it when the rendering changes
+_BLOCK = 256  # items that share a random seed in the finite streams
+
+
+@dataclasses.dataclass(frozen=True)
+class Glyphs:
+    """Labelled glyph images, ordered by label, then by typeface.
+
+    Attributes:
+        images: (n, size, size) uint8, 0 background, 255 ink.
+        labels: (n,) int32 in [0, num_classes).
+        code_points: (num_classes,) int32, the Unicode code point of each label.
+        fonts: names of the typefaces.
+        font_ids: (n,) int32, index into `fonts` of each image.
+    """
+
+    images: np.ndarray
+    labels: np.ndarray
+    code_points: np.ndarray
+    fonts: tuple[str, ...]
+    font_ids: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @property
+    def num_classes(self) -> int:
+        """Number of labels."""
+        return len(self.code_points)
+
+    def select(self, classes: np.ndarray) -> "Glyphs":
+        """Returns the images of the given labels alone, re-numbered from 0 in ascending order."""
+        classes = np.unique(classes)
+        keep = np.isin(self.labels, classes)
+        return Glyphs(
+            images=self.images[keep],
+            labels=np.searchsorted(classes, self.labels[keep]).astype(np.int32),
+            code_points=self.code_points[classes],
+            fonts=self.fonts,
+            font_ids=self.font_ids[keep],
+        )
+
+
+class Parts(NamedTuple):
+    """A data set split by class."""
+
+    train: Glyphs
+    validation: Glyphs
+    test: Glyphs
+    distractors: Glyphs
+
+
+def load(
+    cache_dir: str | os.PathLike[str] | None = None, size: int = 32, min_fonts: int = 4
+) -> Glyphs:
+    """Returns the data set, from the cache if it is there, else rendered and cached.
+
+    Args:
+        cache_dir: folder of the cache file; `sparse_embed` in `$XDG_CACHE_HOME` or `~/.cache` if
+            None. If it cannot be written, a warning says so and the data set is returned anyway.
+        size: width and height of an image.
+        min_fonts: a class has at least this many images.
+    """
+    import matplotlib
+
+    if cache_dir is None:
+        base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+        cache_dir = pathlib.Path(base) / "sparse_embed"
+    name = f"glyphs{_FORMAT}-matplotlib{matplotlib.__version__}-size{size}-fonts{min_fonts}.npz"
+    path = pathlib.Path(cache_dir) / name
+    cached = _read_cache(path, size)
+    if cached is not None:
+        return cached
+    glyphs = render(size, min_fonts)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_path(path) as temporary:
+            np.savez_compressed(temporary, **dataclasses.asdict(glyphs))
+    except OSError as error:
+        warnings.warn(f"cache_dir={cache_dir}: glyphs are not cached: {error}", stacklevel=2)
+    return glyphs
+
+
+def _read_cache(path: pathlib.Path, size: int) -> Glyphs | None:
+    """Returns what the cache file holds, or None if it is absent, broken or something else."""
+    try:
+        with np.load(path) as stored:
+            arrays = {field.name: stored[field.name] for field in dataclasses.fields(Glyphs)}
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        warnings.warn(f"{path}: broken cache file, rendering again: {error}", stacklevel=3)
+        return None
+    arrays["fonts"] = tuple(arrays["fonts"].tolist())
+    glyphs = Glyphs(**arrays)
+    n = len(glyphs.labels)
+    if glyphs.images.shape != (n, size, size) or glyphs.font_ids.shape != (n,):
+        warnings.warn(f"{path}: unexpected shapes in cache file, rendering again", stacklevel=3)
+        return None
+    return glyphs
+
+
+def render(size: int = 32, min_fonts: int = 4) -> Glyphs:
+    """Renders the data set: every visible code point found in at least `min_fonts` typefaces.
+
+    Some code points look alike, as the Latin, Greek and Cyrillic capital A do. An image that
+    occurs in several classes is kept in the class of the lowest code point alone, and classes left
+    with fewer than `min_fonts` images are dropped; so no image has two labels. Within a class,
+    typefaces may draw the same image (an upright and a slanted arrow): these stay, as views.
+
+    Args:
+        size: width and height of an image, at least 8.
+        min_fonts: least number of images of a class.
+    """
+    check_number("size", size, integer=True, minimum=8)
+    check_number("min_fonts", min_fonts, integer=True, minimum=1)
+    return _without_twins(_rasterise(size, min_fonts), min_fonts)
+
+
+def _rasterise(size: int, min_fonts: int) -> Glyphs:
+    """Draws all glyphs, twins included.
+
+    All typefaces share one scale, an em of 27/32 of the image, and one base line, so that small
+    stays small and low stays low; a glyph that would leave the image is shifted, and shrunk if it
+    is larger than the image without its border of one 32nd. The outlines are filled by Agg,
+    unhinted, which gave the same pixels with matplotlib 3.8 and 3.11.
+    """
+    import matplotlib
+    from matplotlib import ft2font
+    from matplotlib.backends.backend_agg import RendererAgg
+    from matplotlib.path import Path
+    from matplotlib.transforms import IdentityTransform
+
+    flags = getattr(ft2font, "LoadFlags", None)  # since matplotlib 3.10
+    no_hinting = flags.NO_HINTING if flags else ft2font.LOAD_NO_HINTING
+    folder = pathlib.Path(matplotlib.get_data_path(), "fonts", "ttf")
+    files = sorted(path for pattern in _TYPEFACES for path in folder.glob(pattern))
+    if not files:
+        raise FileNotFoundError(f"{folder}: matplotlib's typefaces {_TYPEFACES} are not there")
+    faces = [ft2font.FT2Font(str(path)) for path in files]
+    charmaps = [face.get_charmap() for face in faces]
+    found = collections.Counter(point for charmap in charmaps for point in charmap)
+    wanted = sorted(
+        point
+        for point, fonts in found.items()
+        if fonts >= min_fonts and unicodedata.category(chr(point)) not in _INVISIBLE
+    )
+
+    # Drawn into sheets of side x side cells: a renderer per glyph would be slow.
+    side = max(1, 2048 // size)
+    renderer = RendererAgg(side * size, side * size, 72)
+    pen = renderer.new_gc()
+    pen.set_linewidth(0)
+    pen.set_snap(False)
+    identity = IdentityTransform()
+    border, em, base_line = size / 32, size * 27 / 32, size * 8 / 32
+    sheets: list[np.ndarray] = []
+    origins: list[tuple[int, int]] = []  # (code point, typeface) of each image
+
+    def cut() -> None:
+        count = len(origins) - sum(map(len, sheets))
+        ink = np.asarray(renderer.buffer_rgba())[..., 3].reshape(side, size, side, size)
+        sheets.append(ink.swapaxes(1, 2).reshape(-1, size, size)[:count].copy())
+        renderer.clear()
+
+    progress = tqdm(faces, desc="rendering glyphs", unit="font", leave=False)
+    for font, face in enumerate(progress):
+        face.set_size(face.units_per_EM, 72)  # one font unit per pixel
+        for point in wanted:
+            if not charmaps[font].get(point):  # absent, or the glyph for what is absent
+                continue
+            face.load_char(point, flags=no_hinting)
+            vertices, codes = face.get_path()
+            if not len(vertices):
+                continue
+            vertices = vertices * (em / face.units_per_EM)
+            low, high = vertices.min(0), vertices.max(0)
+            shrink = min(1.0, (size - 2 * border) / max(high - low))
+            vertices, low, high = vertices * shrink, low * shrink, high * shrink
+            row, column = divmod(len(origins) % side**2, side)
+            x = (size - low[0] - high[0]) / 2
+            y = np.clip(base_line, border - low[1], size - border - high[1])
+            # Agg's y points up, the rows of the sheet down.
+            path = Path(vertices + (column * size + x, (side - 1 - row) * size + y), codes)
+            path.should_simplify = False
+            renderer.draw_path(pen, path, identity, (0.0, 0.0, 0.0, 1.0))
+            origins.append((point, font))
+            if len(origins) % side**2 == 0:
+                cut()
+    if len(origins) % side**2:
+        cut()
+
+    images, (points, font_ids) = np.concatenate(sheets), np.array(origins, np.int32).T
+    inked = images.any(axis=(1, 2))
+    order = np.flatnonzero(inked)[np.lexsort((font_ids[inked], points[inked]))]
+    code_points, labels = np.unique(points[order], return_inverse=True)
+    return Glyphs(
+        images=images[order],
+        labels=labels.astype(np.int32),
+        code_points=code_points,
+        fonts=tuple(path.stem for path in files),
+        font_ids=font_ids[order],
+    )
+
+
+def _without_twins(glyphs: Glyphs, min_fonts: int) -> Glyphs:
+    """Drops images that a lower label has too, then classes with fewer than `min_fonts` images."""
+    first_label: dict[bytes, int] = {}
+    keep = np.array(
+        [
+            first_label.setdefault(image.tobytes(), label) == label
+            for image, label in zip(glyphs.images, glyphs.labels.tolist(), strict=True)
+        ]
+    )
+    unique = dataclasses.replace(
+        glyphs,
+        images=glyphs.images[keep],
+        labels=glyphs.labels[keep],
+        font_ids=glyphs.font_ids[keep],
+    )
+    counts = np.bincount(unique.labels, minlength=glyphs.num_classes)
+    return unique.select(np.flatnonzero(counts >= min_fonts))
+
+
+def split(
+    glyphs: Glyphs,
+    seed: int = 0,
+    validation: int = 200,
+    test: int = 1134,
+    distractors: int = 400,
+) -> Parts:
+    """Splits by class: no code point is in two parts, and labels start at 0 in each.
+
+    Args:
+        glyphs: what to split.
+        seed: which classes go where.
+        validation: number of validation classes.
+        test: number of test classes.
+        distractors: number of classes for the distractors; training gets all that are left.
+    """
+    check_number("seed", seed, integer=True, minimum=0)
+    sizes = {"validation": validation, "test": test, "distractors": distractors}
+    for name, value in sizes.items():
+        check_number(name, value, integer=True, minimum=0)
+    train = glyphs.num_classes - sum(sizes.values())
+    if train < 1:
+        raise ValueError(f"{sizes}: expected fewer classes in all than {glyphs.num_classes}")
+    shuffled = np.random.Generator(np.random.PCG64(seed)).permutation(glyphs.num_classes)
+    bounds = np.cumsum([train, validation, test])
+    return Parts(*(glyphs.select(classes) for classes in np.split(shuffled, bounds)))
+
+
+def training_batches(
+    glyphs: Glyphs,
+    batch_size: int,
+    seed: int,
+    warp: Warp | None = None,
+    start_step: int = 0,
+) -> tf.data.Dataset:
+    """Endless shuffled batches of warped images.
+
+    Batch number t is a function of `seed`, `batch_size` and t alone: every image comes once per
+    pass, in a new order and with a new warp each time, and `start_step` takes up a training where
+    it stopped without drawing what came before.
+
+    Args:
+        glyphs: the part to train on.
+        batch_size: images per batch.
+        seed: of the order and the warps.
+        warp: how far images are warped, `Warp()` if None.
+        start_step: number of the first batch.
+
+    Returns:
+        (images, labels): (batch_size, size, size, 1) float32, background 0 and ink 1 before
+        unclipped noise; (batch_size,) int32.
+    """
+    check_number("batch_size", batch_size, integer=True, minimum=1)
+    check_number("start_step", start_step, integer=True, minimum=0)
+    steps = tf.data.Dataset.counter(start_step)
+    return _warped(glyphs, steps, batch_size, _shuffled, seed, warp).prefetch(tf.data.AUTOTUNE)
+
+
+def evaluation_batches(
+    glyphs: Glyphs, views: int, batch_size: int, seed: int, warp: Warp | None = None
+) -> tf.data.Dataset:
+    """Each image `views` times, each time warped anew: first all images once, then again.
+
+    All views are warped, none is clean: typefaces may share an image, and equal items would make
+    retrieval easy. Three views of the 1,134 test classes are about 30,000 items. Item i is the
+    same whatever `batch_size`, and for its view whatever `views`.
+
+    Returns:
+        (images, labels) as from `training_batches`, in ceil(views * len(glyphs) / batch_size)
+        batches, the last of which may be smaller.
+    """
+    check_number("views", views, integer=True, minimum=1)
+    return _finite(glyphs, _in_order, views * len(glyphs), batch_size, seed, warp)
+
+
+def distractor_batches(
+    glyphs: Glyphs, count: int, batch_size: int, seed: int, warp: Warp | None = None
+) -> tf.data.Dataset:
+    """Exactly `count` warped images, made as they are drawn: memory does not grow with `count`.
+
+    Item i is the same whatever `count` and `batch_size`, so more distractors contain fewer.
+
+    Returns:
+        (images, labels) as from `evaluation_batches`, in ceil(count / batch_size) batches.
+    """
+    check_number("count", count, integer=True, minimum=0)
+    return _finite(glyphs, _shuffled, count, batch_size, seed, warp)
+
+
+def _in_order(positions: tf.Tensor, total: int, seed: int) -> tf.Tensor:
+    """Image of each position of a stream that goes through all images again and again."""
+    del seed
+    return positions % total
+
+
+def _shuffled(positions: tf.Tensor, total: int, seed: int) -> tf.Tensor:
+    """The same, in an order of its own in each pass."""
+    passes = positions // total
+    first = tf.fill(tf.shape(passes), tf.constant(seed, tf.int64))
+    # The raw operation, because its wrapper mis-shapes a seed per position (TensorFlow 2.21).
+    return tf.raw_ops.RandomIndexShuffle(
+        index=positions % total,
+        seed=tf.stack([first, passes, tf.zeros_like(passes)], axis=1),
+        max_index=tf.constant(total - 1, tf.int64),
+        rounds=4,
+    )
+
+
+def _finite(
+    glyphs: Glyphs, pick: Callable, count: int, batch_size: int, seed: int, warp: Warp | None
+) -> tf.data.Dataset:
+    """`count` items, made in blocks of a fixed size so that batches and count do not matter."""
+    check_number("batch_size", batch_size, integer=True, minimum=1)
+
+    def cut(step, images, labels):
+        left = count - step * _BLOCK
+        return images[:left], labels[:left]
+
+    steps = tf.data.Dataset.range(-(-count // _BLOCK))
+    blocks = tf.data.Dataset.zip(steps, _warped(glyphs, steps, _BLOCK, pick, seed, warp)).map(
+        lambda step, block: cut(step, *block)
+    )
+    batches = blocks.rebatch(batch_size)
+    cardinality = tf.data.experimental.assert_cardinality(-(-count // batch_size))
+    return batches.apply(cardinality).prefetch(tf.data.AUTOTUNE)
+
+
+def _warped(
+    glyphs: Glyphs,
+    steps: tf.data.Dataset,
+    block: int,
+    pick: Callable,
+    seed: int,
+    warp: Warp | None,
+) -> tf.data.Dataset:
+    """The stream of warped images in blocks, of which `steps` gives the numbers."""
+    check_number("seed", seed, integer=True, minimum=0)
+    if not len(glyphs):
+        raise ValueError("glyphs: expected at least one image, got none")
+    all_images, all_labels = tf.constant(glyphs.images), tf.constant(glyphs.labels)
+    warp = warp or Warp()
+
+    def make(step):
+        chosen = pick(step * block + tf.range(block, dtype=tf.int64), len(glyphs), seed)
+        images = tf.cast(tf.gather(all_images, chosen), tf.float32) / 255.0
+        block_seed = tf.stack([tf.constant(seed, tf.int64), step])
+        return augment(images, block_seed, warp)[..., None], tf.gather(all_labels, chosen)
+
+    return steps.map(make, num_parallel_calls=tf.data.AUTOTUNE)
