@@ -27,6 +27,8 @@ def run(main: Callable[[], int | None]) -> NoReturn:
     def parse(argv: list[str]) -> list[str]:
         try:
             return flags.FLAGS(argv)
+        except flags.UnrecognizedFlagError as error:
+            _fail(f"{error}; --help lists the flags")
         except flags.Error as error:
             _fail(str(error))
 
@@ -42,9 +44,9 @@ def run(main: Callable[[], int | None]) -> NoReturn:
     raise AssertionError("app.run does not return")
 
 
-def writable_folder(flag: str, value: str) -> pathlib.Path:
+def writable_folder(flag: str, value: str | None) -> pathlib.Path:
     """Returns the folder `value`, made if need be, or raises UsageError naming `--flag`."""
-    path = pathlib.Path(value).expanduser()
+    path = _path(flag, value, "a folder that can be written to")
     try:
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
@@ -56,22 +58,28 @@ def writable_folder(flag: str, value: str) -> pathlib.Path:
     return path
 
 
-def writable_file(flag: str, value: str, suffix: str) -> pathlib.Path:
+def writable_file(flag: str, value: str | None, suffix: str) -> pathlib.Path:
     """Returns the file name `value`, in a folder made if need be, or raises UsageError."""
-    path = pathlib.Path(value).expanduser()
+    path = _path(flag, value, f"the name of a {suffix} file")
     if path.suffix != suffix or path.is_dir():
         raise UsageError(f"--{flag}={value}: expected the name of a {suffix} file")
     writable_folder(flag, str(path.parent))
     return path
 
 
-def existing_path(flag: str, value: str, holding: str = "") -> pathlib.Path:
+def existing_path(flag: str, value: str | None, holding: str = "") -> pathlib.Path:
     """Returns the path `value` (and `value/holding`) if there, else raises UsageError."""
-    path = pathlib.Path(value).expanduser()
-    if not (path / holding if holding else path).exists():
-        missing = f"a folder that holds {holding}" if holding else "a file that exists"
-        raise UsageError(f"--{flag}={value}: expected {missing}")
+    wanted = f"a folder that holds {holding}" if holding else "a file that exists"
+    path = _path(flag, value, wanted)
+    if not (path / holding).exists():
+        raise UsageError(f"--{flag}={value}: expected {wanted}")
     return path
+
+
+def _path(flag: str, value: str | None, wanted: str) -> pathlib.Path:
+    if not value:
+        raise UsageError(f"--{flag} is not given: expected {wanted}")
+    return pathlib.Path(value).expanduser()
 
 
 def _fail(message: str) -> NoReturn:

@@ -1,0 +1,83 @@
+"""Embedding files: what `embed` writes and `search` reads.
+
+Sparse embeddings are one CSR `.npz` that `scipy.sparse.load_npz` opens too, with two more arrays:
+`labels` and `provenance` (JSON). Dense ones are a plain `.npy`, which can be memory-mapped, with
+`<name>.labels.npy` and `<name>.json` beside it.
+"""
+
+import dataclasses
+import json
+import pathlib
+import zipfile
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from sparse_embed.common.files import atomic_path
+
+
+@dataclasses.dataclass(frozen=True)
+class Embeddings:
+    """Rows of embeddings with their labels and how they were made."""
+
+    vectors: scipy.sparse.csr_array | np.ndarray
+    labels: np.ndarray
+    provenance: dict[str, Any]
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the vectors are a CSR matrix."""
+        return scipy.sparse.issparse(self.vectors)
+
+
+def save(path: pathlib.Path, embeddings: Embeddings) -> None:
+    """Writes embeddings atomically; the suffix (.npz, .npy) must fit their kind.
+
+    Raises:
+        ValueError: the suffix does not fit, or there is not one label per row.
+    """
+    wanted = ".npz" if embeddings.is_sparse else ".npy"
+    kind = "sparse" if embeddings.is_sparse else "dense"
+    if path.suffix != wanted:
+        raise ValueError(f"path={path}: {kind} embeddings are kept in a {wanted} file")
+    if embeddings.labels.shape != (embeddings.vectors.shape[0],):
+        raise ValueError(
+            f"labels of shape {embeddings.labels.shape}: expected one per row of the "
+            f"{embeddings.vectors.shape} embeddings"
+        )
+    note = json.dumps(embeddings.provenance)
+    if embeddings.is_sparse:
+        csr = embeddings.vectors
+        arrays = {name: getattr(csr, name) for name in ("data", "indices", "indptr", "shape")}
+        with atomic_path(path) as temporary:
+            np.savez(temporary, format=b"csr", **arrays, labels=embeddings.labels, provenance=note)
+        return
+    # The vectors come last: where they are, their labels and provenance are too.
+    with atomic_path(path.with_suffix(".json")) as temporary:
+        temporary.write_text(note)
+    with atomic_path(path.with_suffix(".labels.npy")) as temporary:
+        np.save(temporary, embeddings.labels)
+    with atomic_path(path) as temporary:
+        np.save(temporary, embeddings.vectors)
+
+
+def load(path: pathlib.Path) -> Embeddings:
+    """Reads what `save` wrote; dense vectors are memory-mapped.
+
+    Raises:
+        ValueError: the file is not one that `save` wrote.
+    """
+    try:
+        if path.suffix == ".npz":
+            with np.load(path) as file:
+                csr = scipy.sparse.csr_array(
+                    (file["data"], file["indices"], file["indptr"]), shape=tuple(file["shape"])
+                )
+                csr.check_format()
+                return Embeddings(csr, file["labels"], json.loads(file["provenance"].item()))
+        vectors = np.load(path, mmap_mode="r")
+        labels = np.load(path.with_suffix(".labels.npy"))
+        return Embeddings(vectors, labels, json.loads(path.with_suffix(".json").read_text()))
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path}: not an embedding file ({error})") from error

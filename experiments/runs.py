@@ -1,0 +1,34 @@
+"""The folder of a training run: what `train` leaves behind and the other scripts pick up."""
+
+import json
+import pathlib
+from typing import TYPE_CHECKING, Any
+
+from sparse_embed.common.files import atomic_path
+
+if TYPE_CHECKING:
+    import keras
+
+ENCODER = "encoder.keras"
+RECORD = "train.json"
+
+
+def save_run(model_dir: pathlib.Path, encoder: "keras.Model", record: dict[str, Any]) -> None:
+    """Saves the encoder, then the record: where there is a record, the run is whole."""
+    with atomic_path(model_dir / ENCODER) as temporary:
+        encoder.save(temporary)
+    with atomic_path(model_dir / RECORD) as temporary:
+        temporary.write_text(json.dumps(record, indent=1))
+
+
+def load_record(model_dir: pathlib.Path) -> dict[str, Any] | None:
+    """Returns the record of the run in `model_dir`, None if no run has ended there."""
+    path = model_dir / RECORD
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def load_encoder(model_dir: pathlib.Path) -> "keras.Model":
+    """Returns the trained encoder of the run in `model_dir`."""
+    import keras
+
+    return keras.models.load_model(model_dir / ENCODER)

@@ -1,0 +1,37 @@
+"""The encoder: architecture, embedding dimension, activation."""
+
+import dataclasses
+
+from absl import flags
+
+MODELS = ["convnet", "mobilefacenet", "nin", "resnet101", "resnet20"]
+ACTIVATIONS = ["none", "relu", "soft_threshold"]
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig:
+    """The encoder."""
+
+    model: str = "convnet"
+    embedding_dim: int = 512
+    activation: str = "relu"
+    width: float = 1.0
+
+
+flags.DEFINE_enum("model", ModelConfig.model, MODELS, "Architecture of the encoder.")
+flags.DEFINE_integer(
+    "embedding_dim",
+    ModelConfig.embedding_dim,
+    "Dimension d of the embedding. Keep it below the number of training classes: otherwise a "
+    "sparse model can collapse to one dimension per class (section 4 of the paper).",
+    lower_bound=1,
+)
+flags.DEFINE_enum(
+    "activation",
+    ModelConfig.activation,
+    ACTIVATIONS,
+    "Non-linearity of the embedding layer; relu and soft_threshold can be sparse, none is dense.",
+)
+flags.DEFINE_float(
+    "width", ModelConfig.width, "Multiplier of the numbers of channels.", lower_bound=0.01
+)

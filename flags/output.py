@@ -1,0 +1,8 @@
+"""Where results go."""
+
+from absl import flags
+
+MODEL_DIR = flags.DEFINE_string(
+    "model_dir", None, "Folder of a training run: the encoder and its record."
+)
+OUTPUT = flags.DEFINE_string("output", None, "File to write.")

@@ -1,0 +1,60 @@
+"""Mistakes on the command line of the real scripts: one line, exit code 2, no traceback."""
+
+import subprocess
+import sys
+
+import pytest
+
+
+def run(script, *arguments):
+    command = [sys.executable, "-m", f"sparse_embed.experiments.{script}", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "expected"),
+    [
+        ("train", ["--embeding_dim=5"], ["embeding_dim", "--help"]),
+        ("train", ["--model_dir=x", "--model=vgg"], ["--model=vgg", "convnet", "resnet20"]),
+        ("train", ["--model_dir=x", "--dataset=imagenet"], ["--dataset=imagenet", "glyphs"]),
+        ("train", ["--model_dir=x", "--steps=0"], ["--steps=0"]),
+        ("train", ["--model_dir=x", "--steps=many"], ["--steps=many"]),
+        ("train", ["--model_dir=x", "steps=5"], ["steps=5", "--flag=value"]),
+        ("train", [], ["--model_dir", "not given"]),
+        ("train", ["--model_dir={file}/x"], ["--model_dir={file}/x", "folder"]),
+        ("embed", ["--model_dir={nowhere}"], ["--model_dir={nowhere}", "train.json"]),
+        ("search", ["--database={nowhere}"], ["--database={nowhere}", "exists"]),
+        ("search", ["--database={file}"], ["--database={file}", "not an embedding file"]),
+        ("reproduce", ["--run_dir={file}"], ["--run_dir={file}", "folder"]),
+    ],
+)
+def test_mistake_costs_one_line(tmp_path, script, arguments, expected):
+    (tmp_path / "file").write_text("not a folder")
+    paths = {"file": tmp_path / "file", "nowhere": tmp_path / "nowhere"}
+    result = run(script, *[argument.format(**paths) for argument in arguments])
+    assert result.returncode == 2
+    assert result.stdout == ""
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 1, result.stderr
+    assert lines[0].startswith(f"{script}: ")
+    for text in expected:
+        assert text.format(**paths) in lines[0]
+
+
+def test_help_names_the_flags():
+    result = run("train", "--help")
+    assert "--regularizer_weight" in result.stdout
+    assert "lambda" in result.stdout
+
+
+def test_bugs_keep_their_traceback(tmp_path):
+    script = tmp_path / "buggy.py"
+    script.write_text(
+        "from sparse_embed.flags import app\n"
+        "def main():\n"
+        "    raise RuntimeError('a bug')\n"
+        "app.run(main)\n"
+    )
+    result = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 1
+    assert "Traceback" in result.stderr

@@ -1,0 +1,54 @@
+import dataclasses
+import pathlib
+
+import pytest
+from absl import flags as absl_flags
+from absl.testing import flagsaver
+
+from sparse_embed import flags, models
+from sparse_embed.flags import data, model, objective, optimization
+from sparse_embed.flags.config import from_flags
+
+CONFIGS = [
+    data.DataConfig,
+    model.ModelConfig,
+    objective.ObjectiveConfig,
+    optimization.OptimizationConfig,
+]
+PRESETS = sorted((pathlib.Path(flags.__file__).parent / "presets").glob("*.flags"))
+
+
+@pytest.fixture
+def parsed():
+    """Parses flags as a script does; what they were before comes back afterwards."""
+    with flagsaver.flagsaver():
+        yield lambda *arguments: absl_flags.FLAGS(["script", *arguments])
+
+
+@pytest.mark.parametrize("config_class", CONFIGS)
+def test_flags_without_values_give_the_defaults(parsed, config_class):
+    parsed()
+    assert from_flags(config_class) == config_class()
+
+
+def test_flags_end_in_the_field_of_the_same_name(parsed):
+    parsed("--embedding_dim=64", "--activation=soft_threshold")
+    assert from_flags(model.ModelConfig) == model.ModelConfig("convnet", 64, "soft_threshold", 1.0)
+
+
+def test_configs_are_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        model.ModelConfig().embedding_dim = 1
+
+
+@pytest.mark.parametrize("preset", PRESETS, ids=lambda path: path.stem)
+def test_presets_parse(parsed, preset):
+    parsed(f"--flagfile={preset}")
+    for config_class in CONFIGS:
+        from_flags(config_class)
+
+
+def test_choices_are_those_of_the_library():
+    for name in model.MODELS:
+        assert name in models.MODELS
+    assert set(model.ACTIVATIONS) == set(models.ACTIVATIONS)
