@@ -1,5 +1,6 @@
 """Build of sparse-embed: the top-level folders install as the namespace `sparse_embed`."""
 
+import glob
 import os
 
 import numpy
@@ -18,11 +19,11 @@ extensions = [
     Extension(
         "sparse_embed.retrieval._index",
         sources=["retrieval/_index.pyx"],
-        depends=["retrieval/inverted_index.h"],
+        depends=sorted(glob.glob("retrieval/*.h")),
         include_dirs=["retrieval", numpy.get_include()],
         define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")],
         language="c++",
-        extra_compile_args=["-std=c++17", "-O3", *extra_flags],
+        extra_compile_args=["-std=c++17", "-O3", "-ffp-contract=off", *extra_flags],
         extra_link_args=extra_flags,
     )
 ]

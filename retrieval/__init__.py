@@ -1,1 +1,20 @@
-"""Exact search over sparse embeddings."""
+"""Exact sparse search, dense re-ranking, and figures of sparsity."""
+
+from sparse_embed.retrieval.index import Algorithm1, SparseIndex, algorithm1_search
+from sparse_embed.retrieval.rerank import Reranker, TwoStage
+from sparse_embed.retrieval.sparsity import (
+    activation_probability,
+    flops_per_row,
+    suboptimality_ratio,
+)
+
+__all__ = [
+    "Algorithm1",
+    "Reranker",
+    "SparseIndex",
+    "TwoStage",
+    "activation_probability",
+    "algorithm1_search",
+    "flops_per_row",
+    "suboptimality_ratio",
+]
