@@ -1,1 +1,20 @@
-"""Keras encoders that give unit-norm embeddings."""
+"""Keras encoders that give unit-norm embeddings, and the layers around them."""
+
+from sparse_embed.models.encoder import ARCHITECTURES, build_encoder
+from sparse_embed.models.head import (
+    ACTIVATIONS,
+    ArcFaceHead,
+    SoftThreshold,
+    embedding_head,
+    l2_normalize,
+)
+
+__all__ = [
+    "ACTIVATIONS",
+    "ARCHITECTURES",
+    "ArcFaceHead",
+    "SoftThreshold",
+    "build_encoder",
+    "embedding_head",
+    "l2_normalize",
+]

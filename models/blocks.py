@@ -1,0 +1,37 @@
+"""What the architectures share: channels under `width`, convolution with batch norm, PReLU."""
+
+import keras
+
+# Of the moving averages of mean and variance that inference uses: they span a few dozen batches, so
+# that an encoder trained for a few hundred steps is as right as one trained for 200,000.
+BATCH_NORM_MOMENTUM = 0.9
+
+
+def scaled(channels: int, width: float) -> int:
+    """Channels of a layer in a network `width` times as wide: at least one."""
+    return max(1, round(channels * width))
+
+
+def batch_norm(x, **kwargs):
+    """Batch norm, its moving averages fit for short training."""
+    return keras.layers.BatchNormalization(momentum=BATCH_NORM_MOMENTUM, **kwargs)(x)
+
+
+def conv_norm(x, channels: int, kernel: int, stride: int = 1):
+    """Convolution and batch norm, whose `beta` makes a bias of the convolution superfluous."""
+    x = keras.layers.Conv2D(
+        channels,
+        kernel,
+        strides=stride,
+        padding="same",
+        use_bias=False,
+        kernel_initializer="he_normal",
+    )(x)
+    return batch_norm(x)
+
+
+def prelu(x):
+    """max(x, 0) + a min(x, 0) with one learnt a per channel, 1/4 at first (He et al. 2015)."""
+    return keras.layers.PReLU(
+        alpha_initializer=keras.initializers.Constant(0.25), shared_axes=[1, 2]
+    )(x)

@@ -1,0 +1,90 @@
+"""`build_encoder`: an architecture by its name, with the embedding head on top."""
+
+import numbers
+from collections.abc import Callable
+from typing import NamedTuple
+
+import keras
+
+from sparse_embed.common.checks import check_choice, check_number
+from sparse_embed.models.convnet import convnet
+from sparse_embed.models.head import embedding_head
+from sparse_embed.models.mobilefacenet import mobilefacenet
+from sparse_embed.models.nin import nin
+from sparse_embed.models.resnet20 import resnet20
+from sparse_embed.models.resnet101 import resnet101
+
+
+class Architecture(NamedTuple):
+    """A network without its head.
+
+    Attributes:
+        backbone: maps Keras tensors of images, and `width`, to features (batch, n).
+        stride: the product of all strides, hence the smallest height and width of an image.
+    """
+
+    backbone: Callable
+    stride: int
+
+
+ARCHITECTURES = {
+    "convnet": Architecture(convnet, 8),
+    "mobilefacenet": Architecture(mobilefacenet, 16),
+    "nin": Architecture(nin, 4),
+    "resnet101": Architecture(resnet101, 16),
+    "resnet20": Architecture(resnet20, 4),
+}
+
+
+def build_encoder(
+    name: str,
+    embedding_dim: int,
+    activation: str,
+    input_shape: tuple[int, int, int],
+    width: float = 1.0,
+) -> keras.Model:
+    """Returns a model that maps images to embeddings of unit norm.
+
+    The model is made of Keras' own layers alone: its `.keras` file is read by
+    `keras.models.load_model(path)` anywhere, without this package.
+
+    Args:
+        name: "convnet", "mobilefacenet", "nin", "resnet101" or "resnet20".
+        embedding_dim: dimension of the embeddings. The paper has 1024 for sparse embeddings of
+            faces, 128 and 512 for dense ones, 64 for CIFAR-100.
+        activation: "relu" or "soft_threshold" for sparse embeddings, "none" for dense ones (see
+            `embedding_head`).
+        input_shape: (height, width, channels) of an image, such as (112, 112, 3) for faces. The
+            images are expected roughly centred and scaled, as the data pipelines give them.
+        width: multiplies the channels of every layer but the embedding; below 1 for a network that
+            trains on a CPU.
+
+    Returns:
+        A `keras.Model` from float images (batch, *input_shape) to float32 embeddings (batch,
+        embedding_dim). An image that activates no dimension gives a zero row.
+
+    Raises:
+        ValueError: an argument is not one of its choices or out of its range; images smaller than
+            the network's strides are refused too.
+    """
+    check_choice("name", name, ARCHITECTURES)
+    check_number("width", width, above=0)
+    backbone, stride = ARCHITECTURES[name]
+    _check_input_shape(name, input_shape, stride)
+    images = keras.Input(tuple(input_shape), name="images")
+    embeddings = embedding_head(backbone(images, width), embedding_dim, activation)
+    return keras.Model(images, embeddings, name=name)
+
+
+def _check_input_shape(name: str, input_shape: tuple[int, int, int], stride: int) -> None:
+    """Raises ValueError unless it is three integers of at least (stride, stride, 1)."""
+    shape = tuple(input_shape) if isinstance(input_shape, (tuple, list)) else ()
+    minimum = (stride, stride, 1)
+    if len(shape) != 3 or not all(
+        isinstance(side, numbers.Integral) and side >= least
+        for side, least in zip(shape, minimum, strict=True)
+    ):
+        raise ValueError(
+            f"input_shape={input_shape!r}: expected integers (height, width, channels), for {name} "
+            f"at least {minimum}"
+        )

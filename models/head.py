@@ -1,0 +1,139 @@
+"""The embedding head: linear map and batch norm, an activation that can be sparse, unit norm.
+
+Paper, section 5 "Activation function": the bias of the layer before the activation is the direct
+control knob of the sparsity. Here that bias is the batch norm's `beta`, so the linear map before it
+has none; for the soft threshold, which is symmetric, `gamma` matters as much.
+
+The head is put together from Keras' own layers and operations only. Keras refuses to import other
+packages' classes while it reads a file (since 3.15), so this is what lets `keras.models.load_model`
+read a saved encoder where nothing of this package was imported, or even installed.
+"""
+
+import keras
+from keras import ops
+
+from sparse_embed.common.checks import check_choice, check_number
+from sparse_embed.models.blocks import batch_norm
+
+# Our name of an activation -> Keras' name of it. Keras' `soft_shrink` has the threshold 1/2.
+ACTIVATIONS = {"relu": "relu", "soft_threshold": "soft_shrink", "none": "linear"}
+
+# Vectors shorter than this count as zero; squared it is still far from float32's smallest, 1e-38.
+SMALLEST_NORM = 1e-12
+
+
+def l2_normalize(x, axis: int = -1):
+    """Returns x / ||x||_2 along `axis` in float32, and zeros where x is zero.
+
+    A zero vector has no direction: it stays zero (it is similar to nothing, and costs nothing in
+    the index), and no gradient flows through it. `keras.ops.normalize` gives the same values but
+    the gradient NaN there, since the derivative of 1/sqrt(0) enters it as 0 * inf. Half precision
+    is left before squaring, where 1e-4 would already vanish and 300 overflow.
+
+    Args:
+        x: a tensor, or a Keras tensor while a model is built.
+        axis: the axis of length 1 afterwards.
+    """
+    x = ops.cast(x, "float32")
+    square = ops.sum(ops.square(x), axis=axis, keepdims=True)
+    alive = square > SMALLEST_NORM**2
+    # The inner `where` keeps the unused branch finite, whose gradient is multiplied by 0.
+    scale = ops.where(alive, ops.rsqrt(ops.where(alive, square, 1.0)), 0.0)
+    return x * scale
+
+
+def embedding_head(features, embedding_dim: int, activation: str):
+    """Linear map -> batch norm -> activation -> unit norm.
+
+    The layers are named `embedding_linear`, `embedding_norm`, `embedding_activation` (its output is
+    not normalised yet) and `embedding` (the unit-norm output). From the batch norm on everything is
+    float32, under every dtype policy.
+
+    Args:
+        features: Keras tensor (batch, n).
+        embedding_dim: dimension d of the embedding.
+        activation: "relu" for max(x, 0); "soft_threshold" for sgn(x) max(|x| - 1/2, 0); "none" for
+            dense embeddings.
+
+    Returns:
+        Keras tensor (batch, embedding_dim) of unit-norm rows; a row without any active dimension is
+        zero.
+    """
+    check_number("embedding_dim", embedding_dim, integer=True, minimum=1)
+    check_choice("activation", activation, ACTIVATIONS)
+    x = keras.layers.Dense(
+        embedding_dim, use_bias=False, kernel_initializer="he_normal", name="embedding_linear"
+    )(features)
+    x = batch_norm(x, dtype="float32", name="embedding_norm")
+    x = keras.layers.Activation(
+        ACTIVATIONS[activation], dtype="float32", name="embedding_activation"
+    )(x)
+    # A model of its own, so that the encoder shows one layer `embedding` and not seven operations.
+    activations = keras.Input((embedding_dim,), dtype="float32")
+    return keras.Model(activations, l2_normalize(activations), name="embedding")(x)
+
+
+@keras.saving.register_keras_serializable("sparse_embed")
+class SoftThreshold(keras.layers.Layer):
+    """SThresh(x) = sgn(x) max(|x| - threshold, 0) (paper, section 5), for networks of one's own.
+
+    Args:
+        threshold: half the width of the interval around 0 that becomes 0; the paper's is 1/2.
+    """
+
+    def __init__(self, threshold: float = 0.5, **kwargs):
+        super().__init__(**kwargs)
+        self.threshold = float(check_number("threshold", threshold, minimum=0))
+
+    def call(self, inputs):
+        """Applies the threshold to each value."""
+        return ops.soft_shrink(inputs, self.threshold)
+
+    def compute_output_shape(self, input_shape):
+        """The shape of the input."""
+        return input_shape
+
+    def get_config(self):
+        """What `from_config` needs to make this layer again."""
+        return {**super().get_config(), "threshold": self.threshold}
+
+
+@keras.saving.register_keras_serializable("sparse_embed")
+class ArcFaceHead(keras.layers.Layer):
+    """Cosines between embeddings x_i and class weights w_c: <x_i, w_c> / (||x_i|| ||w_c||).
+
+    The input of `ArcFaceLoss`. Weights and embeddings are normalised in the forward pass, so that
+    the output is a cosine whatever an optimizer does to the weights' length; the cosine with a zero
+    embedding is 0. Computed in float32 under every dtype policy: the loss multiplies the cosines by
+    64, and float16 would leave errors of 0.03 in the logits.
+
+    Weights: `class_weights`, shape (embedding_dim, num_classes).
+
+    Args:
+        num_classes: number of classes.
+    """
+
+    def __init__(self, num_classes: int, **kwargs):
+        kwargs.setdefault("dtype", "float32")
+        super().__init__(**kwargs)
+        self.num_classes = int(check_number("num_classes", num_classes, integer=True, minimum=1))
+
+    def build(self, input_shape):
+        """Makes the class weights."""
+        self.class_weights = self.add_weight(
+            shape=(input_shape[-1], self.num_classes),
+            initializer=keras.initializers.RandomNormal(stddev=0.01),
+            name="class_weights",
+        )
+
+    def call(self, embeddings):
+        """Maps embeddings (batch, embedding_dim) to cosines (batch, num_classes)."""
+        return ops.matmul(l2_normalize(embeddings), l2_normalize(self.class_weights, axis=0))
+
+    def compute_output_shape(self, input_shape):
+        """(batch, num_classes)."""
+        return (*input_shape[:-1], self.num_classes)
+
+    def get_config(self):
+        """What `from_config` needs to make this layer again."""
+        return {**super().get_config(), "num_classes": self.num_classes}
