@@ -113,7 +113,7 @@ def evaluate(
                 sparse_queries.vectors[some],
                 probes[some],
                 k=1 + extra,
-                shortlist=k,
+                shortlist=k + extra,
                 threshold=threshold,
             )
 

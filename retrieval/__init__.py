@@ -1,6 +1,8 @@
 """Exact sparse search, dense re-ranking, and figures of sparsity."""
 
+from sparse_embed.retrieval.dense import DenseSearch
 from sparse_embed.retrieval.index import Algorithm1, SparseIndex, algorithm1_search
+from sparse_embed.retrieval.metrics import recall_at_k
 from sparse_embed.retrieval.rerank import Reranker, TwoStage
 from sparse_embed.retrieval.sparsity import (
     activation_probability,
@@ -10,11 +12,13 @@ from sparse_embed.retrieval.sparsity import (
 
 __all__ = [
     "Algorithm1",
+    "DenseSearch",
     "Reranker",
     "SparseIndex",
     "TwoStage",
     "activation_probability",
     "algorithm1_search",
     "flops_per_row",
+    "recall_at_k",
     "suboptimality_ratio",
 ]
