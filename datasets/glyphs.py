@@ -170,8 +170,10 @@ def _rasterise(size: int, min_fonts: int) -> Glyphs:
     from matplotlib.path import Path
     from matplotlib.transforms import IdentityTransform
 
-    flags = getattr(ft2font, "LoadFlags", None)  # since matplotlib 3.10
-    no_hinting = flags.NO_HINTING if flags else ft2font.LOAD_NO_HINTING
+    if hasattr(ft2font, "LoadFlags"):  # since matplotlib 3.10
+        no_hinting = ft2font.LoadFlags.NO_HINTING
+    else:
+        no_hinting = ft2font.LOAD_NO_HINTING  # type: ignore[attr-defined]
     folder = pathlib.Path(matplotlib.get_data_path(), "fonts", "ttf")
     files = sorted(path for pattern in _TYPEFACES for path in folder.glob(pattern))
     if not files:
@@ -202,7 +204,7 @@ def _rasterise(size: int, min_fonts: int) -> Glyphs:
         sheets.append(ink.swapaxes(1, 2).reshape(-1, size, size)[:count].copy())
         renderer.clear()
 
-    progress = tqdm(faces, desc="rendering glyphs", unit="font", leave=False)
+    progress = tqdm(faces, desc="rendering glyphs", unit="font", leave=False, disable=None)
     for font, face in enumerate(progress):
         face.set_size(face.units_per_EM, 72)  # one font unit per pixel
         for point in wanted:
@@ -220,7 +222,8 @@ def _rasterise(size: int, min_fonts: int) -> Glyphs:
             x = (size - low[0] - high[0]) / 2
             y = np.clip(base_line, border - low[1], size - border - high[1])
             # Agg's y points up, the rows of the sheet down.
-            path = Path(vertices + (column * size + x, (side - 1 - row) * size + y), codes)
+            corner = np.array([column * size, (side - 1 - row) * size])
+            path = Path(vertices + corner + (x, y), codes)
             path.should_simplify = False
             renderer.draw_path(pen, path, identity, (0.0, 0.0, 0.0, 1.0))
             origins.append((point, font))
@@ -315,8 +318,8 @@ def training_batches(
     """
     check_number("batch_size", batch_size, integer=True, minimum=1)
     check_number("start_step", start_step, integer=True, minimum=0)
-    steps = tf.data.Dataset.counter(start_step)
-    return _warped(glyphs, steps, batch_size, _shuffled, seed, warp).prefetch(tf.data.AUTOTUNE)
+    batches = _blocks(glyphs, _shuffled, batch_size, seed, warp, start=start_step)
+    return batches.prefetch(tf.data.AUTOTUNE)
 
 
 def evaluation_batches(
@@ -372,41 +375,151 @@ def _shuffled(positions: tf.Tensor, total: int, seed: int) -> tf.Tensor:
 def _finite(
     glyphs: Glyphs, pick: Callable, count: int, batch_size: int, seed: int, warp: Warp | None
 ) -> tf.data.Dataset:
-    """`count` items, made in blocks of a fixed size so that batches and count do not matter."""
+    """`count` items, made in blocks of a fixed size so that they do not depend on the batches."""
     check_number("batch_size", batch_size, integer=True, minimum=1)
-
-    def cut(step, images, labels):
-        left = count - step * _BLOCK
-        return images[:left], labels[:left]
-
-    steps = tf.data.Dataset.range(-(-count // _BLOCK))
-    blocks = tf.data.Dataset.zip(steps, _warped(glyphs, steps, _BLOCK, pick, seed, warp)).map(
-        lambda step, block: cut(step, *block)
-    )
-    batches = blocks.rebatch(batch_size)
+    batches = _blocks(glyphs, pick, _BLOCK, seed, warp, count=count).rebatch(batch_size)
     cardinality = tf.data.experimental.assert_cardinality(-(-count // batch_size))
     return batches.apply(cardinality).prefetch(tf.data.AUTOTUNE)
 
 
-def _warped(
+def _blocks(
     glyphs: Glyphs,
-    steps: tf.data.Dataset,
-    block: int,
-    pick: Callable,
+    pick: Callable[[tf.Tensor, int, int], tf.Tensor],
+    size: int,
     seed: int,
     warp: Warp | None,
+    count: int | None = None,
+    start: int = 0,
 ) -> tf.data.Dataset:
-    """The stream of warped images in blocks, of which `steps` gives the numbers."""
+    """The stream of warped images in blocks of `size`, each a function of its number and `seed`.
+
+    Args:
+        glyphs: where the images are from.
+        pick: gives the images at some positions of the stream (`_in_order`, `_shuffled`).
+        size: items per block.
+        seed: of the order and the warps.
+        warp: `Warp()` if None.
+        count: length of the stream, endless if None; the last block is cut, not made smaller, so
+            that its items do not depend on `count`.
+        start: number of the first block.
+    """
     check_number("seed", seed, integer=True, minimum=0)
     if not len(glyphs):
         raise ValueError("glyphs: expected at least one image, got none")
     all_images, all_labels = tf.constant(glyphs.images), tf.constant(glyphs.labels)
     warp = warp or Warp()
 
-    def make(step):
-        chosen = pick(step * block + tf.range(block, dtype=tf.int64), len(glyphs), seed)
+    def block(step):
+        chosen = pick(step * size + tf.range(size, dtype=tf.int64), len(glyphs), seed)
         images = tf.cast(tf.gather(all_images, chosen), tf.float32) / 255.0
-        block_seed = tf.stack([tf.constant(seed, tf.int64), step])
-        return augment(images, block_seed, warp)[..., None], tf.gather(all_labels, chosen)
+        images = augment(images, tf.stack([tf.constant(seed, tf.int64), step]), warp)[..., None]
+        labels = tf.gather(all_labels, chosen)
+        if count is None:
+            return images, labels
+        left = count - step * size
+        return images[:left], labels[:left]
 
-    return steps.map(make, num_parallel_calls=tf.data.AUTOTUNE)
+    if count is None:
+        steps = tf.data.Dataset.counter(start)
+    else:
+        steps = tf.data.Dataset.range(start, -(-count // size))
+    return steps.map(block, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def contact_sheet(
+    glyphs: Glyphs,
+    path: str | os.PathLike[str],
+    rows: int = 10,
+    views: int = 8,
+    seed: int = 0,
+    warp: Warp | None = None,
+) -> None:
+    """Writes a picture (PNG) of some classes: as the typefaces draw them, and warped.
+
+    Args:
+        glyphs: where the images are from.
+        path: the file to write.
+        rows: number of classes, drawn by `seed` among those found in most typefaces.
+        views: warped images per class.
+        seed: of the choice and the warps.
+        warp: how far images are warped, `Warp()` if None.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    check_number("rows", rows, integer=True, minimum=1, maximum=glyphs.num_classes)
+    check_number("views", views, integer=True, minimum=1)
+    check_number("seed", seed, integer=True, minimum=0)
+    random = np.random.Generator(np.random.PCG64(seed))
+    fonts = np.sort(np.argsort(-np.bincount(glyphs.font_ids), kind="stable")[:16])
+    shown = np.isin(glyphs.font_ids, fonts)
+    found = np.bincount(glyphs.labels[shown], minlength=glyphs.num_classes)
+    chosen = np.sort(np.lexsort((random.random(glyphs.num_classes), -found))[:rows])
+
+    size = glyphs.images.shape[1]
+    clean = np.zeros((rows, len(fonts), size, size), np.float32)
+    sources = np.empty((rows, views), np.int64)
+    for row, label in enumerate(chosen):
+        members = np.flatnonzero(glyphs.labels == label)
+        sources[row] = random.choice(members, views)
+        members = members[shown[members]]
+        clean[row, np.searchsorted(fonts, glyphs.font_ids[members])] = glyphs.images[members] / 255
+    warped = augment(
+        tf.constant(glyphs.images[sources.ravel()] / np.float32(255)),
+        tf.constant([seed, 0], tf.int64),
+        warp or Warp(),
+    )
+    panels = [
+        (clean, "a class per row, a typeface per column"),
+        (np.reshape(warped, (rows, views, size, size)), "as the encoder sees them"),
+    ]
+
+    figure = Figure(figsize=(0.4 * (len(fonts) + views) + 1.3, 0.4 * rows + 0.8), dpi=100)
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(1, 2, width_ratios=[len(fonts), views], squeeze=True)
+    for axis, (cells, title) in zip(axes, panels, strict=True):
+        columns = cells.shape[1]
+        sheet = cells.swapaxes(1, 2).reshape(rows * size, columns * size)
+        axis.imshow(sheet, cmap="Greys", vmin=0, vmax=1, extent=(0, columns, rows, 0))
+        axis.set_title(title, fontsize=10)
+        axis.set_xticks([])
+        axis.set_yticks([])
+        axis.hlines(range(1, rows), 0, columns, color="0.85", linewidth=0.5)
+        axis.spines[:].set_color("0.6")
+    names = [f"U+{point:04X}" for point in glyphs.code_points[chosen]]
+    axes[0].set_yticks(np.arange(rows) + 0.5, names, fontsize=8, family="monospace")
+    axes[0].tick_params(length=0)
+    figure.suptitle(f"Glyphs: {glyphs.num_classes:,} classes, {len(glyphs):,} images", fontsize=12)
+    figure.tight_layout()
+    with atomic_path(path) as temporary:
+        figure.savefig(temporary, format="png", pil_kwargs={"optimize": True})
+
+
+def main() -> None:
+    """Renders the data set and prints its figures."""
+    start = time.perf_counter()
+    drawn = _rasterise(size=32, min_fonts=4)
+    glyphs = _without_twins(drawn, min_fonts=4)
+    print(f"rendered in {time.perf_counter() - start:.1f} s from {len(glyphs.fonts)} typefaces")
+    print(f"drawn: {drawn.num_classes:,} classes, {len(drawn):,} images")
+    print(
+        f"left without twins across classes, and the classes that then have too few images: "
+        f"{glyphs.num_classes:,} classes, {len(glyphs):,} images "
+        f"({len(drawn) - len(glyphs):,} images dropped)"
+    )
+    parts = split(glyphs)
+    for name, part in parts._asdict().items():
+        print(f"{name}: {part.num_classes:,} classes, {len(part):,} images")
+    batch_size, steps = 256, 100
+    batches = iter(training_batches(parts.train, batch_size, seed=0))
+    for _ in range(10):  # let the pipeline fill and tune itself
+        next(batches)
+    start = time.perf_counter()
+    for _ in range(steps):
+        next(batches)
+    rate = steps * batch_size / (time.perf_counter() - start)
+    print(f"training batches of {batch_size}: {rate:,.0f} images per second")
+
+
+if __name__ == "__main__":
+    main()

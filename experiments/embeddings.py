@@ -79,5 +79,5 @@ def load(path: pathlib.Path) -> Embeddings:
         vectors = np.load(path, mmap_mode="r")
         labels = np.load(path.with_suffix(".labels.npy"))
         return Embeddings(vectors, labels, json.loads(path.with_suffix(".json").read_text()))
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path}: not an embedding file ({error})") from error

@@ -88,7 +88,7 @@ def train(config: TrainConfig, model_dir: pathlib.Path) -> dict[str, Any]:
         config.model.model,
         config.model.embedding_dim,
         config.model.activation,
-        input_shape=batches.element_spec[0].shape[1:],
+        input_shape=tuple(batches.element_spec[0].shape[1:]),
         width=config.model.width,
     )
     model = build_training_model(encoder, part.num_classes, config.objective)

@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from sparse_embed.common.checks import check_choice, check_number
-from sparse_embed.losses.replicas import all_reduce_sum
+from sparse_embed.losses.replicas import all_reduce_sum, mark_as_own, only_own
 
 
 def _absolute(activations) -> tf.Tensor:
@@ -110,9 +110,16 @@ class ActivationRegularization(keras.layers.Layer):
         self._weight_metric.reset_state()  # the latest value, not the mean over the epoch
         self._weight_metric.update_state(weight)
         if training:
-            self.add_loss(weight * penalty)
+            # In this order: replicas wait for each other at the counter, hence all of them have
+            # cleared the losses of the step before, which they share, when the first adds its own.
             self.step.assign_add(1)
+            self.add_loss(mark_as_own(weight * penalty))
         return inputs
+
+    def _get_own_losses(self):
+        # Keras has one list of losses per layer for all replicas. Without this, each replica would
+        # count the losses of the others as well: the gradients would be right, the total not.
+        return only_own(super()._get_own_losses())
 
     def compute_output_spec(self, inputs, training=False):
         """Returns the shape and dtype of the input."""

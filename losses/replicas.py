@@ -1,12 +1,16 @@
 """Sums and gathers over the replicas of a `tf.distribute` strategy.
 
 The only module here that knows about distribution. Outside a replica of a strategy with several
-replicas (eager use, one device, tracing a model's shapes) both functions return their input.
-Both are differentiable: the gradient that reaches an input is the sum of the gradients that the
-*sum over replicas* of the losses sends to it. Keras divides every replica's loss by the number of
-replicas and adds the replicas' gradients, so what is computed from these sums and gathers has the
-gradient of one replica holding the whole batch.
+replicas (eager use, one device, tracing a model's shapes) its functions return their input.
+
+Sums and gathers are differentiable: the gradient that reaches an input is the one of the losses of
+all replicas together. Keras divides every replica's loss by the number of replicas and adds up the
+replicas' gradients, so that a loss computed from these sums and gathers has the gradients of one
+replica that holds the whole batch.
 """
+
+import threading
+from collections.abc import Iterable
 
 import tensorflow as tf
 
@@ -46,3 +50,21 @@ def all_gather(labels: tf.Tensor, embeddings: tf.Tensor) -> tuple[tf.Tensor, tf.
     embeddings = context.all_gather(embeddings, axis=0)
     before = tf.cast(tagged[:, 1], tf.int32) < tf.cast(replica, tf.int32)
     return tagged[:, 0], embeddings, tf.math.count_nonzero(before, dtype=tf.int32)
+
+
+def mark_as_own(tensor: tf.Tensor) -> tf.Tensor:
+    """Marks a tensor as made by this replica, for `only_own`, and returns it."""
+    tensor._replica_thread = threading.get_ident()
+    return tensor
+
+
+def only_own(tensors: Iterable[tf.Tensor]) -> list[tf.Tensor]:
+    """Returns those tensors that this replica has marked as its own.
+
+    The replicas of a `MirroredStrategy` are threads that share the Python objects of the model, and
+    take turns at every communication. What one of them appends to a list, the others find there.
+    """
+    if _context() is None:
+        return list(tensors)
+    here = threading.get_ident()
+    return [tensor for tensor in tensors if getattr(tensor, "_replica_thread", None) == here]
