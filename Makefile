@@ -8,6 +8,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PYTEST_ARGS ?=
+PACKAGES := common datasets experiments flags losses models retrieval
 
 .PHONY: reproduce test test-minimum lint install clean
 .DELETE_ON_ERROR:
@@ -21,7 +22,8 @@ test: $(INSTALLED)
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	@mkdir -p build/typing && ln -sfn ../.. build/typing/sparse_embed
+	MYPYPATH=build/typing $(BIN)/mypy $(addprefix -p sparse_embed.,$(PACKAGES))
 
 install: $(INSTALLED)
 

@@ -2,6 +2,9 @@
 
 import numbers
 from collections.abc import Iterable
+from typing import TypeVar
+
+Number = TypeVar("Number", bound=float)
 
 
 def check_choice(name: str, value: str, choices: Iterable[str]) -> str:
@@ -14,13 +17,13 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> str:
 
 def check_number(
     name: str,
-    value: float,
+    value: Number,
     *,
     integer: bool = False,
     minimum: float | None = None,
     maximum: float | None = None,
     above: float | None = None,
-) -> float:
+) -> Number:
     """Returns `value` if it is a finite number within the bounds, else raises ValueError.
 
     Args:

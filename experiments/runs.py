@@ -21,10 +21,9 @@ def save_run(model_dir: pathlib.Path, encoder: "keras.Model", record: dict[str, 
         temporary.write_text(json.dumps(record, indent=1))
 
 
-def load_record(model_dir: pathlib.Path) -> dict[str, Any] | None:
-    """Returns the record of the run in `model_dir`, None if no run has ended there."""
-    path = model_dir / RECORD
-    return json.loads(path.read_text()) if path.exists() else None
+def load_record(model_dir: pathlib.Path) -> dict[str, Any]:
+    """Returns the record of the run in `model_dir`."""
+    return json.loads((model_dir / RECORD).read_text())
 
 
 def load_encoder(model_dir: pathlib.Path) -> "keras.Model":

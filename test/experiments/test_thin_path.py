@@ -1,0 +1,95 @@
+"""The real scripts, one after the other, on a short run: train, embed, search, draw."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from sparse_embed.experiments import embeddings, figures
+
+STEPS = 60
+
+
+def run(script, *arguments):
+    command = [sys.executable, "-m", f"sparse_embed.experiments.{script}", *arguments]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stderr
+    return result
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A dense and a sparse run, with the embeddings of the validation classes."""
+    folder = tmp_path_factory.mktemp("runs")
+    kinds = {
+        "dense": ["--activation=none", "--regularizer=none", "--embedding_dim=32"],
+        "sparse": ["--regularizer_weight=30", "--warmup_steps=40", "--embedding_dim=128"],
+    }
+    for name, flags in kinds.items():
+        common = [f"--steps={STEPS}", "--batch_size=128", f"--model_dir={folder / name}"]
+        run("train", *flags, *common)
+        output = folder / f"{name}{'.npz' if name == 'sparse' else '.npy'}"
+        run(
+            "embed",
+            f"--model_dir={folder / name}",
+            "--split=validation",
+            "--views=2",
+            f"--output={output}",
+        )
+    return folder
+
+
+def test_training_is_recorded(runs):
+    record = json.loads((runs / "sparse" / "train.json").read_text())
+    assert record["config"]["optimization"]["steps"] == STEPS
+    assert record["config"]["objective"]["regularizer_weight"] == 30
+    assert record["num_classes"] > 1024
+    assert record["provenance"]["versions"]["tensorflow"]
+    assert all(len(curve) == 1 for curve in record["curves"].values())
+    # lambda(t) = 30 min(1, t/40)^2 is 30 at the last step, t = 59.
+    assert record["curves"]["flops_weight"][0] == pytest.approx(30)
+
+
+def test_embeddings_are_unit_norm_and_labelled(runs):
+    sparse = embeddings.load(runs / "sparse.npz")
+    dense = embeddings.load(runs / "dense.npy")
+    assert sparse.vectors.shape == (len(dense.labels), 128)
+    np.testing.assert_array_equal(sparse.labels, dense.labels)
+    np.testing.assert_allclose(np.linalg.norm(dense.vectors, axis=1), 1, rtol=1e-5)
+    norms = np.sqrt(sparse.vectors.multiply(sparse.vectors).sum(axis=1))
+    np.testing.assert_allclose(norms[norms > 0], 1, rtol=1e-5)
+    assert (sparse.vectors.data > 0).all()
+    assert sparse.vectors.nnz < 0.5 * np.prod(sparse.vectors.shape)
+    assert sparse.provenance["split"] == "validation"
+
+
+def test_search_finds_far_more_than_chance(runs):
+    result = run(
+        "search",
+        f"--database={runs / 'sparse.npz'}",
+        f"--dense_database={runs / 'dense.npy'}",
+        f"--output={runs / 'search.json'}",
+    )
+    records = json.loads((runs / "search.json").read_text())["records"]
+    assert [record["method"] for record in records] == [
+        "sparse",
+        "sparse, re-ranked",
+        "exhaustive dense",
+    ]
+    classes = len(np.unique(embeddings.load(runs / "dense.npy").labels))
+    for record in records:
+        assert record["recall_at_1"] > 20 / classes
+        assert record["method"] in result.stdout
+    figures.search_summary(records, runs / "search.png")
+    assert (runs / "search.png").stat().st_size > 10_000
+
+
+def test_mismatched_files_are_refused(runs):
+    command = [sys.executable, "-m", "sparse_embed.experiments.search"]
+    wrong = [f"--database={runs / 'dense.npy'}"]
+    result = subprocess.run([*command, *wrong], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 2
+    assert "expected sparse" in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
