@@ -1,0 +1,158 @@
+"""Images that stay on disk, encoded, until a batch needs them.
+
+Files are read by Python, a batch at a time; decoding, resizing and checking are in the graph. An
+image that cannot be read or decoded is either refused or skipped, in both cases by name.
+"""
+
+import threading
+from abc import ABC, abstractmethod
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from sparse_embed.common.checks import check_choice
+
+
+class EncodedImages(ABC):
+    """A source of encoded images; one kind of storage is one subclass.
+
+    Args:
+        image_shape: (height, width, channels), 1 channel for grey and 3 for colour.
+        on_error: "raise" to stop at a broken image, "skip" to go on without it.
+        resize: whether an image of another size is scaled and cropped, or else is broken.
+
+    Attributes:
+        image_shape: (height, width, channels) of every image that comes out.
+        failures: row -> reason, of every image that could not be read or decoded so far.
+    """
+
+    def __init__(self, image_shape: tuple[int, int, int], on_error: str, resize: bool):
+        if len(image_shape) != 3 or image_shape[2] not in (1, 3) or min(image_shape) < 1:
+            raise ValueError(
+                f"image_shape={image_shape!r}: expected (height, width, 1) or (height, width, 3)"
+            )
+        self.image_shape = tuple(image_shape)
+        self.failures: dict[int, str] = {}
+        self._on_error = check_choice("on_error", on_error, ["raise", "skip"])
+        self._resize = resize
+        self._lock = threading.Lock()
+
+    @abstractmethod
+    def read(self, row: int) -> bytes:
+        """Returns the encoded image, or raises ValueError or OSError saying where and why not.
+
+        Called from several threads at once.
+        """
+
+    @abstractmethod
+    def describe(self, row: int) -> str:
+        """Returns how errors name the image."""
+
+    def decode(self, data: tf.Tensor) -> tf.Tensor:
+        """Decodes one JPEG, PNG, GIF (first frame) or BMP to uint8 of `image_shape`."""
+        height, width, channels = self.image_shape
+        image = tf.io.decode_image(data, channels=channels, expand_animations=False)
+        if self._resize:
+            fits = tf.reduce_all(tf.shape(image)[:2] == (height, width))
+            image = tf.cond(fits, lambda: image, lambda: _cover(image, height, width))
+        # A tensor of another shape fails here, as a broken image does above.
+        return tf.ensure_shape(image, self.image_shape)
+
+    def check(self, row: int) -> bytes:
+        """Returns the encoded image if it decodes, else raises ValueError naming it."""
+        data = self.read(row)
+        try:
+            self.decode(tf.constant(data))
+        except (tf.errors.InvalidArgumentError, ValueError) as error:
+            reason = str(error).split("\n")[0].split("[Op:")[0]
+            raise ValueError(f"{self.describe(row)}: cannot be decoded: {reason}") from error
+        return data
+
+    def load(self, rows: tf.data.Dataset, total: int) -> tf.data.Dataset:
+        """Reads and decodes batches of rows; see `examples.Source`."""
+        missing: set[int] = set()  # rows of this pipeline that failed
+
+        def read_all(chosen: np.ndarray) -> np.ndarray:
+            return np.array([self._read_or_nothing(row) for row in chosen.tolist()], object)
+
+        def report(failed: np.ndarray) -> np.bool_:
+            for row in failed.tolist():
+                missing.add(row)
+                self._report(row)
+            if len(missing) == total:
+                raise ValueError(f"{self.failures[failed[0]]} (and so with all {total} images)")
+            return np.True_
+
+        def fetch(chosen, labels):
+            encoded = tf.numpy_function(read_all, [chosen], tf.string)
+            encoded.set_shape(chosen.shape)
+            images, good = self._decode_all(encoded)
+
+            def drop():
+                failed = tf.boolean_mask(chosen, ~good)
+                with tf.control_dependencies([tf.numpy_function(report, [failed], tf.bool)]):
+                    return tf.boolean_mask(images, good), tf.boolean_mask(labels, good)
+
+            return tf.cond(tf.reduce_all(good), lambda: (images, labels), drop)
+
+        return rows.map(fetch, num_parallel_calls=tf.data.AUTOTUNE)
+
+    def _decode_all(self, encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Decodes a batch; returns the images and which of them are good.
+
+        A graph has no `try`, but a data set can ignore errors and go on with what is concatenated
+        to it. Tried are the whole batch at once, since most are good, then image by image.
+        """
+        blank = tf.zeros(self.image_shape, tf.uint8)
+        signature = tf.TensorSpec(self.image_shape, tf.uint8)
+
+        def whole(batch):
+            images = tf.map_fn(self.decode, batch, fn_output_signature=signature)
+            return images, tf.fill(tf.shape(batch), True)
+
+        def one(data):
+            element = tf.data.Dataset.from_tensors(data)
+            decoded = element.map(lambda image: (self.decode(image), True)).ignore_errors()
+            either = decoded.concatenate(element.map(lambda _: (blank, False)))
+            return either.take(1).get_single_element()
+
+        def each(batch):
+            kinds = (signature, tf.TensorSpec((), tf.bool))
+            return tf.map_fn(one, batch, fn_output_signature=kinds)
+
+        batch = tf.data.Dataset.from_tensors(encoded)
+        tries = batch.map(whole).ignore_errors().concatenate(batch.map(each))
+        return tries.take(1).get_single_element()
+
+    def _read_or_nothing(self, row: int) -> bytes:
+        try:
+            return self.read(row)
+        except (ValueError, OSError):
+            return b""  # which does not decode, so that it is reported
+
+    def _report(self, row: int) -> None:
+        with self._lock:
+            if row not in self.failures:
+                try:
+                    self.check(row)
+                    reason = f"{self.describe(row)}: could not be read at first, but now can"
+                except (ValueError, OSError) as error:
+                    reason = str(error)
+                self.failures[row] = reason
+                if self._on_error == "skip":
+                    logging.warning("skipped image %d: %s", len(self.failures), reason)
+        if self._on_error == "raise":
+            raise ValueError(self.failures[row])
+
+
+def _cover(image: tf.Tensor, height: int, width: int) -> tf.Tensor:
+    """Scales an image of any size until it covers (height, width), and cuts out the centre."""
+    size = tf.cast(tf.shape(image)[:2], tf.float32)
+    target = tf.constant([height, width], tf.int32)
+    scale = tf.reduce_max(tf.cast(target, tf.float32) / size)
+    scaled = tf.maximum(tf.cast(tf.round(size * scale), tf.int32), target)
+    image = tf.image.resize(image, scaled, antialias=True)
+    top, left = tf.unstack((scaled - target) // 2)
+    image = image[top : top + height, left : left + width]
+    return tf.cast(tf.clip_by_value(tf.round(image), 0.0, 255.0), tf.uint8)
