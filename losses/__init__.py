@@ -1,9 +1,11 @@
-"""Metric losses, activation regularizers and their schedules.
+"""Metric losses, activation regularizers, the weight schedule, and what to watch of sparsity.
 
 Importing this package registers all of its classes with Keras, so that `keras.models.load_model`
-finds them without `custom_objects`.
+finds them without `custom_objects`. `sparse_embed.losses.population` holds the closed forms for
+rectified Gaussians; it needs SciPy only.
 """
 
+from sparse_embed.losses import population
 from sparse_embed.losses.arcface import ArcFaceLoss, arcface
 from sparse_embed.losses.regularizers import (
     FlopsRegularization,
@@ -12,13 +14,20 @@ from sparse_embed.losses.regularizers import (
     relaxed_flops,
 )
 from sparse_embed.losses.schedules import QuadraticWarmup
+from sparse_embed.losses.sparsity_metrics import SparsityMetrics, SparsityMonitor
+from sparse_embed.losses.triplet import TripletSemiHardLoss, triplet_semi_hard
 
 __all__ = [
     "ArcFaceLoss",
     "FlopsRegularization",
     "L1Regularization",
     "QuadraticWarmup",
+    "SparsityMetrics",
+    "SparsityMonitor",
+    "TripletSemiHardLoss",
     "arcface",
     "l1_norm",
+    "population",
     "relaxed_flops",
+    "triplet_semi_hard",
 ]
