@@ -24,7 +24,8 @@ class EncodedImages(ABC):
 
     Attributes:
         image_shape: (height, width, channels) of every image that comes out.
-        failures: row -> reason, of every image that could not be read or decoded so far.
+        resize: as given.
+        failures: row -> reason, of every image skipped so far.
     """
 
     def __init__(self, image_shape: tuple[int, int, int], on_error: str, resize: bool):
@@ -35,7 +36,7 @@ class EncodedImages(ABC):
         self.image_shape = tuple(image_shape)
         self.failures: dict[int, str] = {}
         self._on_error = check_choice("on_error", on_error, ["raise", "skip"])
-        self._resize = resize
+        self.resize = resize
         self._lock = threading.Lock()
 
     @abstractmethod
@@ -50,14 +51,8 @@ class EncodedImages(ABC):
         """Returns how errors name the image."""
 
     def decode(self, data: tf.Tensor) -> tf.Tensor:
-        """Decodes one JPEG, PNG, GIF (first frame) or BMP to uint8 of `image_shape`."""
-        height, width, channels = self.image_shape
-        image = tf.io.decode_image(data, channels=channels, expand_animations=False)
-        if self._resize:
-            fits = tf.reduce_all(tf.shape(image)[:2] == (height, width))
-            image = tf.cond(fits, lambda: image, lambda: _cover(image, height, width))
-        # A tensor of another shape fails here, as a broken image does above.
-        return tf.ensure_shape(image, self.image_shape)
+        """Decodes one image; see `decode_image`."""
+        return decode_image(data, self.image_shape, self.resize)
 
     def check(self, row: int) -> bytes:
         """Returns the encoded image if it decodes, else raises ValueError naming it."""
@@ -69,6 +64,14 @@ class EncodedImages(ABC):
             raise ValueError(f"{self.describe(row)}: cannot be decoded: {reason}") from error
         return data
 
+    def check_or_report(self, row: int) -> bytes | None:
+        """Returns the encoded image, or reports it: raises, or returns None if it is skipped."""
+        try:
+            return self.check(row)
+        except (ValueError, OSError) as error:
+            self._report(row, str(error))
+            return None
+
     def load(self, rows: tf.data.Dataset, total: int) -> tf.data.Dataset:
         """Reads and decodes batches of rows; see `examples.Source`."""
         missing: set[int] = set()  # rows of this pipeline that failed
@@ -79,7 +82,8 @@ class EncodedImages(ABC):
         def report(failed: np.ndarray) -> np.bool_:
             for row in failed.tolist():
                 missing.add(row)
-                self._report(row)
+                if self.check_or_report(row) is not None:
+                    self._report(row, f"{self.describe(row)}: could not be read at first")
             if len(missing) == total:
                 raise ValueError(f"{self.failures[failed[0]]} (and so with all {total} images)")
             return np.True_
@@ -131,19 +135,26 @@ class EncodedImages(ABC):
         except (ValueError, OSError):
             return b""  # which does not decode, so that it is reported
 
-    def _report(self, row: int) -> None:
+    def _report(self, row: int, reason: str) -> None:
+        if self._on_error == "raise":
+            raise ValueError(reason)
         with self._lock:
             if row not in self.failures:
-                try:
-                    self.check(row)
-                    reason = f"{self.describe(row)}: could not be read at first, but now can"
-                except (ValueError, OSError) as error:
-                    reason = str(error)
                 self.failures[row] = reason
-                if self._on_error == "skip":
-                    logging.warning("skipped image %d: %s", len(self.failures), reason)
-        if self._on_error == "raise":
-            raise ValueError(self.failures[row])
+                logging.warning("skipped image %d: %s", len(self.failures), reason)
+
+
+def decode_image(data: tf.Tensor, image_shape: tuple[int, int, int], resize: bool) -> tf.Tensor:
+    """Decodes one JPEG, PNG, GIF (its first frame) or BMP to uint8 of `image_shape`.
+
+    An image of another size is scaled and cropped if `resize`, and else fails like a broken one.
+    """
+    height, width, channels = image_shape
+    image = tf.io.decode_image(data, channels=channels, expand_animations=False)
+    if resize:
+        fits = tf.reduce_all(tf.shape(image)[:2] == (height, width))
+        image = tf.cond(fits, lambda: image, lambda: _cover(image, height, width))
+    return tf.ensure_shape(image, image_shape)
 
 
 def _cover(image: tf.Tensor, height: int, width: int) -> tf.Tensor:
