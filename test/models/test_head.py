@@ -1,0 +1,203 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from sparse_embed.models import ArcFaceHead, SoftThreshold, embedding_head, l2_normalize
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture
+def dtype_policy(request):
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(request.param)
+    yield request.param
+    keras.config.set_dtype_policy(before)
+
+
+def head_model(features: int, dim: int, activation: str) -> keras.Model:
+    inputs = keras.Input((features,))
+    return keras.Model(inputs, embedding_head(inputs, dim, activation))
+
+
+def gradient(function, x, upstream):
+    """d<upstream, function(x)>/dx."""
+    x = tf.convert_to_tensor(x)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = tf.reduce_sum(function(x) * upstream)
+    return tape.gradient(y, x).numpy()
+
+
+def test_l2_normalize_divides_by_the_norm():
+    # 3-4-5: (3, 4) / 5; and along the other axis (3, 5, 4 and 12, 5, 13 by columns).
+    np.testing.assert_allclose(l2_normalize(np.float32([[3, 4]])), [[0.6, 0.8]], rtol=1e-6)
+    columns = np.float32([[3, 5], [4, 12]])
+    np.testing.assert_allclose(
+        l2_normalize(columns, axis=0), [[3 / 5, 5 / 13], [4 / 5, 12 / 13]], rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize("length", [1e-8, 1e-3, 1.0, 1e6])
+def test_l2_normalize_gradient(length):
+    """For y = x / |x|: d<g, y>/dx = (g - <g, y> y) / |x|."""
+    x, g = RNG.normal(size=(2, 5, 8)).astype(np.float32)
+    x *= np.float32(length)
+    norm = np.linalg.norm(x.astype(np.float64), axis=1, keepdims=True)
+    y = x / norm
+    expected = (g - np.sum(g * y, axis=1, keepdims=True) * y) / norm
+    np.testing.assert_allclose(gradient(l2_normalize, x, g) * length, expected * length, atol=1e-5)
+
+
+def test_zero_vector_stays_zero_without_gradient():
+    x = np.float32([[0, 0, 0], [0, 2, 0]])
+    np.testing.assert_array_equal(l2_normalize(x), [[0, 0, 0], [0, 1, 0]])
+    # The second row's gradient is (g - <g, y> y) / 2 with y = (0, 1, 0) and g = (1, 1, 1).
+    np.testing.assert_allclose(
+        gradient(l2_normalize, x, np.ones((2, 3), np.float32)), [[0, 0, 0], [0.5, 0, 0.5]]
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("value", [1e-5, 300.0])
+def test_l2_normalize_leaves_half_precision(dtype, value):
+    """Squared in float16, 1e-5 would be 0 and 300 would be infinite."""
+    y = l2_normalize(tf.cast(np.full((1, 4), value), dtype))
+    assert y.dtype == tf.float32
+    np.testing.assert_allclose(y, np.full((1, 4), 0.5), rtol=1e-6)
+
+
+@pytest.mark.parametrize("activation", ["relu", "soft_threshold", "none"])
+def test_head_against_numpy(activation):
+    """Linear map, batch norm with known statistics, activation, unit norm: all once more."""
+    model = head_model(6, 10, activation)
+    gamma, beta, mean = RNG.normal(size=(3, 10))
+    variance = RNG.uniform(0.5, 2, size=10)
+    linear = RNG.normal(size=(6, 10))
+    model.get_layer("embedding_linear").set_weights([linear])
+    model.get_layer("embedding_norm").set_weights([gamma, beta, mean, variance])
+    x = RNG.normal(size=(20, 6))
+
+    z = gamma * (x @ linear - mean) / np.sqrt(variance + 1e-3) + beta
+    if activation == "relu":
+        z = np.maximum(z, 0)
+    elif activation == "soft_threshold":
+        z = np.sign(z) * np.maximum(np.abs(z) - 0.5, 0)
+    expected = z / np.linalg.norm(z, axis=1, keepdims=True)
+
+    y = model(x).numpy()
+    np.testing.assert_allclose(y, expected, atol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(y, axis=1), 1, atol=1e-6)
+    if activation != "none":
+        np.testing.assert_array_equal(y == 0, z == 0)
+        assert 0.1 < np.mean(y == 0) < 0.9
+    assert (y.min() < 0) == (activation != "relu")
+
+
+def test_bias_is_the_knob_of_sparsity():
+    """Paper, section 5: ReLU(x - lambda) is the sparser the larger lambda is."""
+    model = head_model(16, 64, "relu")
+    x = RNG.normal(size=(200, 16)).astype(np.float32)
+    beta = model.get_layer("embedding_norm").beta
+    active = []
+    for bias in (1.0, 0.0, -1.0, -2.0):
+        beta.assign(np.full(64, bias))
+        active.append(np.mean(model(x).numpy() > 0))
+    assert active[0] > active[1] > active[2] > active[3] > 0
+    np.testing.assert_allclose(active[1], 0.5, atol=0.05)
+
+
+@pytest.mark.parametrize("activation", ["relu", "soft_threshold"])
+def test_head_without_any_active_dimension(activation):
+    model = head_model(4, 8, activation)
+    norm = model.get_layer("embedding_norm")
+    norm.gamma.assign(np.zeros(8))
+    norm.beta.assign(np.full(8, -0.4))  # below 0 for ReLU, within +-1/2 for the soft threshold
+    x = RNG.normal(size=(3, 4)).astype(np.float32)
+    with tf.GradientTape() as tape:
+        y = model(x, training=True)
+        total = tf.reduce_sum(y)
+    np.testing.assert_array_equal(y, np.zeros((3, 8)))
+    for value in tape.gradient(total, model.trainable_variables):
+        np.testing.assert_array_equal(value, np.zeros(value.shape))
+
+
+@pytest.mark.parametrize("dtype_policy", ["mixed_float16", "mixed_bfloat16"], indirect=True)
+def test_mixed_precision_ends_in_float32(dtype_policy):
+    model = head_model(32, 64, "relu")
+    assert model.get_layer("embedding_linear").compute_dtype == dtype_policy.removeprefix("mixed_")
+    cosines = ArcFaceHead(5)
+    x = RNG.normal(size=(10, 32)).astype(np.float32)
+    with tf.GradientTape() as tape:
+        y = model(x, training=True)
+        c = cosines(y)
+    assert y.dtype == c.dtype == tf.float32
+    # Half precision would leave 1e-3 here.
+    np.testing.assert_allclose(np.linalg.norm(y, axis=1), 1, atol=1e-6)
+    w = cosines.class_weights.numpy()
+    np.testing.assert_allclose(c, y.numpy() @ (w / np.linalg.norm(w, axis=0)), atol=1e-6)
+    for value in tape.gradient(c, model.trainable_variables):
+        assert np.all(np.isfinite(value))
+
+
+def test_head_rejects_bad_arguments():
+    features = keras.Input((4,))
+    with pytest.raises(ValueError, match="embedding_dim=0: expected an integer >= 1"):
+        embedding_head(features, 0, "relu")
+    with pytest.raises(ValueError, match=r"activation='tanh'.*relu, soft_threshold, none"):
+        embedding_head(features, 8, "tanh")
+
+
+def test_soft_threshold_values_and_gradient():
+    """sgn(x) max(|x| - 1/2, 0): slope 1 outside the dead zone, 0 within."""
+    x = np.float32([-2, -0.75, -0.5, -0.25, 0, 0.25, 0.5, 0.75, 2])
+    np.testing.assert_array_equal(
+        SoftThreshold(0.5)(x), np.float32([-1.5, -0.25, 0, 0, 0, 0, 0, 0.25, 1.5])
+    )
+    np.testing.assert_array_equal(
+        gradient(SoftThreshold(0.5), x, np.ones(9, np.float32)), [1, 1, 0, 0, 0, 0, 0, 1, 1]
+    )
+    np.testing.assert_array_equal(SoftThreshold(1.5)(x), np.float32([-0.5] + 7 * [0] + [0.5]))
+    np.testing.assert_array_equal(SoftThreshold(0)(x), x)
+    assert SoftThreshold().threshold == 0.5
+
+
+@pytest.mark.parametrize("threshold", [-0.1, float("nan"), "half"])
+def test_soft_threshold_rejects(threshold):
+    with pytest.raises(ValueError, match=r"threshold=.*expected a finite number >= 0"):
+        SoftThreshold(threshold)
+
+
+def test_arcface_head_gives_cosines():
+    """Class weights along (1, 0), (0, -1) and (1, 1), of different lengths, seen from (3, 4)."""
+    head = ArcFaceHead(3)
+    head.build((None, 2))
+    assert head.class_weights.shape == (2, 3)
+    head.class_weights.assign([[10, 0, 0.1], [0, -0.5, 0.1]])
+    expected = [[0.6, -0.8, 1.4 / np.sqrt(2)]]
+    np.testing.assert_allclose(head(np.float32([[0.6, 0.8]])), expected, atol=1e-6)
+    np.testing.assert_allclose(head(np.float32([[3, 4]])), expected, atol=1e-6)
+    np.testing.assert_array_equal(head(np.float32([[0, 0]])), [[0, 0, 0]])
+
+
+def test_arcface_head_gradients_are_finite_and_orthogonal_to_the_weights():
+    """Only a class weight's direction counts, so its gradient is orthogonal to it."""
+    head = ArcFaceHead(7)
+    x = l2_normalize(RNG.normal(size=(4, 16)).astype(np.float32)).numpy()
+    x[0] = 0
+    with tf.GradientTape() as tape:
+        y = tf.reduce_sum(tf.square(head(x)))
+    grad = tape.gradient(y, head.trainable_variables)[0].numpy()
+    w = head.class_weights.numpy()
+    assert np.all(np.isfinite(grad))
+    assert np.all(np.linalg.norm(grad, axis=0) > 0)
+    np.testing.assert_allclose(
+        np.sum(grad * w, axis=0) / np.linalg.norm(grad, axis=0), 0, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("num_classes", [0, -3, 2.5, None])
+def test_arcface_head_rejects(num_classes):
+    with pytest.raises(ValueError, match=r"num_classes=.*expected an integer >= 1"):
+        ArcFaceHead(num_classes)
