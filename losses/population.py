@@ -120,15 +120,15 @@ def trajectory(
     check_number("until", until, above=0)
     mu, sigma = _arrays(mu, sigma)
 
-    # In log(sigma), since no step of the solver must make sigma negative.
+    # The state holds log(sigma), since no step of the solver must make sigma negative.
+    def parameters(state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        mu, log_sigma = np.split(state, 2)
+        return mu, np.exp(log_sigma)
+
     def velocity(_time: float, state: np.ndarray) -> np.ndarray:
         mu, sigma = parameters(state)
         by_mu, by_sigma = GRADIENTS[regularizer](mu, sigma)
         return -np.concatenate([by_mu, by_sigma / sigma])
-
-    def parameters(state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        mu, log_sigma = np.split(state, 2)
-        return mu, np.exp(log_sigma)
 
     def excess(_time: float, state: np.ndarray) -> float:
         return np.max(probability(*parameters(state))) - until
@@ -226,8 +226,9 @@ def fit_rectified_gaussian(activations: ArrayLike, tolerance: float = 1e-6) -> F
 
     def solve(delta: float) -> tuple[float, float] | None:
         """Returns (a, b) with distance at most delta, if there is one."""
-        lower = special.ndtri(np.maximum(empirical.at - delta, 0.0))
-        upper = special.ndtri(np.minimum(empirical.before + delta, 1.0))
+        # 1e6 standard deviations stand for infinity, with which the minimizer cannot calculate.
+        lower = np.maximum(special.ndtri(np.maximum(empirical.at - delta, 0.0)), -1e6)
+        upper = np.minimum(special.ndtri(np.minimum(empirical.before + delta, 1.0)), 1e6)
 
         def interval(log_a: float) -> tuple[float, float]:
             slope = np.exp(log_a) * x
@@ -243,7 +244,7 @@ def fit_rectified_gaussian(activations: ArrayLike, tolerance: float = 1e-6) -> F
         if found.fun > 0:
             return None
         least, most = interval(found.x)
-        return np.exp(found.x), 0.5 * (least + min(most, least + 1.0))  # `most` may be infinite
+        return np.exp(found.x), 0.5 * (least + min(most, least + 1.0))
 
     best, possible, impossible = None, 1.0, 0.0
     while best is None or possible - impossible > tolerance:
