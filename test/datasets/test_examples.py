@@ -1,0 +1,156 @@
+"""Splits, batches, shuffling and augmentation of examples in memory."""
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from sparse_embed.datasets.examples import (
+    ArraySource,
+    Examples,
+    evaluation_batches,
+    hold_out,
+    shuffled,
+    split_by_class,
+    training_batches,
+)
+from sparse_embed.datasets.shift_flip import random_shift_flip
+
+
+def numbers(count: int, num_classes: int) -> Examples:
+    """Example i is the vector (i,), so that it can be told apart in a batch."""
+    return Examples(
+        name="numbers",
+        shape=(1,),
+        source=ArraySource(np.arange(count, dtype=np.float32)[:, None]),
+        rows=np.arange(count),
+        labels=(np.arange(count) % num_classes).astype(np.int32),
+        class_names=tuple(f"class {i}" for i in range(num_classes)),
+    )
+
+
+def draw(examples, batch_size, steps, **options):
+    batches = training_batches(examples, batch_size, **options).take(steps)
+    return [(x[:, 0].astype(int), y) for x, y in batches.as_numpy_iterator()]
+
+
+def test_every_example_comes_once_per_pass():
+    batches = draw(numbers(10, 5), 4, 5, seed=3)  # 20 examples: two passes
+    stream = np.concatenate([x for x, _ in batches])
+    assert sorted(stream[:10]) == sorted(stream[10:]) == list(range(10))
+    assert stream[:10].tolist() != stream[10:].tolist()
+    for x, y in batches:
+        np.testing.assert_array_equal(y, x % 5)
+
+
+def test_batches_depend_on_the_seed_alone_and_can_be_taken_up():
+    examples = numbers(100, 5)
+    first = draw(examples, 8, 6, seed=1)
+    again = draw(examples, 8, 2, seed=1, start_step=4)
+    other = draw(examples, 8, 6, seed=2)
+    for (x, _), (y, _) in zip(first[4:], again, strict=True):
+        np.testing.assert_array_equal(x, y)
+    assert any((x != y).any() for (x, _), (y, _) in zip(first, other, strict=True))
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_shuffling_is_even(seed):
+    """Neither the order nor successive passes are correlated: |r| < 5 / sqrt(n) by far."""
+    count = 20000
+    positions = tf.range(3 * count, dtype=tf.int64)
+    passes = shuffled(positions, count, seed).numpy().reshape(3, count)
+    assert all(len(np.unique(row)) == count for row in passes)
+    correlations = np.corrcoef(np.vstack([passes, np.arange(count)]))
+    assert np.abs(correlations - np.eye(4)).max() < 5 / np.sqrt(count)
+
+
+def test_evaluation_is_in_order_and_whole():
+    batches = list(evaluation_batches(numbers(10, 5), 4).as_numpy_iterator())
+    assert [len(y) for _, y in batches] == [4, 4, 2]
+    assert np.concatenate([x for x, _ in batches])[:, 0].tolist() == list(range(10))
+
+
+def test_split_by_class_shares_no_class_and_renumbers():
+    examples = numbers(60, 12)
+    parts = split_by_class(examples, validation=2, test=3, seed=5)
+    assert [part.num_classes for part in parts] == [7, 2, 3]
+    assert sorted(sum((part.class_names for part in parts), ())) == sorted(examples.class_names)
+    assert sorted(np.concatenate([part.rows for part in parts])) == list(range(60))
+    for part in parts:
+        assert sorted(set(part.labels)) == list(range(part.num_classes))
+        for row, label in zip(part.rows, part.labels, strict=True):
+            assert part.class_names[label] == f"class {row % 12}"
+    again = split_by_class(examples, validation=2, test=3, seed=5)
+    np.testing.assert_array_equal(parts.train.rows, again.train.rows)
+
+
+def test_hold_out_takes_as_many_of_each_class():
+    train, held = hold_out(numbers(60, 12), per_class=2, seed=1)
+    assert set(collections.Counter(held.labels.tolist()).values()) == {2}
+    assert set(collections.Counter(train.labels.tolist()).values()) == {3}
+    assert sorted([*train.rows, *held.rows]) == list(range(60))
+    assert held.rows.tolist() != hold_out(numbers(60, 12), per_class=2, seed=2)[1].rows.tolist()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda x: split_by_class(x, test=12), "validation=0, test=12: expected fewer classes"),
+        (lambda x: hold_out(x, per_class=5), "per_class=5: expected an integer >= 0 <= 4"),
+        (lambda x: training_batches(x, 0, seed=0), "batch_size=0"),
+        (lambda x: training_batches(x, 2, seed=-1), "seed=-1"),
+        (lambda x: evaluation_batches(x.take(np.zeros(0, int)), 2), "at least one example"),
+    ],
+)
+def test_bad_arguments_are_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call(numbers(60, 12))
+
+
+def test_images_are_normalised_by_255():
+    pixels = np.array([0, 51, 255], np.uint8).reshape(3, 1, 1, 1)
+    examples = Examples(
+        "grey", (1, 1, 1), ArraySource(pixels), np.arange(3), np.zeros(3, np.int32), ("a",)
+    )
+    ((images, _),) = evaluation_batches(examples, 3).as_numpy_iterator()
+    np.testing.assert_allclose(images.ravel(), [0.0, 0.2, 1.0], rtol=1e-7)
+
+
+def reference_shift_flip(image: np.ndarray, dx: int, dy: int, flip: bool) -> np.ndarray:
+    """Pad by 4 with black, crop, mirror: as it is usually written."""
+    height, width, _ = image.shape
+    padded = np.pad(image, ((4, 4), (4, 4), (0, 0)))
+    crop = padded[4 + dy : 4 + dy + height, 4 + dx : 4 + dx + width]
+    return crop[:, ::-1] if flip else crop
+
+
+def test_shift_flip_is_pad_crop_mirror():
+    """Each result is one of the 9 x 9 x 2 that padding, cropping and mirroring can give."""
+    image = np.random.default_rng(0).integers(1, 256, (12, 10, 3), np.uint8)
+    results = random_shift_flip(tf.constant(np.stack([image] * 600)), tf.constant([1, 2]), 4)
+    possible = {
+        reference_shift_flip(image, dx, dy, flip).tobytes(): (dx, dy, flip)
+        for dx in range(-4, 5)
+        for dy in range(-4, 5)
+        for flip in (False, True)
+    }
+    seen = collections.Counter(possible[result.tobytes()] for result in results.numpy())
+    for axis, values in ((0, range(-4, 5)), (1, range(-4, 5)), (2, (False, True))):
+        marginal = collections.Counter()
+        for move, times in seen.items():
+            marginal[move[axis]] += times
+        expected = 600 / len(values)
+        # Within 5 standard deviations of a fair draw.
+        assert all(abs(marginal[v] - expected) < 5 * np.sqrt(expected) for v in values)
+
+
+def test_flip_alone_keeps_every_pixel_and_follows_its_seed():
+    images = tf.constant(np.random.default_rng(0).integers(0, 256, (64, 7, 6, 1), np.uint8))
+    flipped = random_shift_flip(images, tf.constant([3, 4])).numpy()
+    mirrored = [(a == b[:, ::-1]).all() for a, b in zip(flipped, images.numpy(), strict=True)]
+    same = [(a == b).all() for a, b in zip(flipped, images.numpy(), strict=True)]
+    assert [not m for m in mirrored] == same
+    assert 16 < sum(mirrored) < 48
+    np.testing.assert_array_equal(flipped, random_shift_flip(images, tf.constant([3, 4])))
+    assert (flipped != random_shift_flip(images, tf.constant([3, 5])).numpy()).any()
