@@ -4,9 +4,11 @@ Paper, section 5 "Activation function": the bias of the layer before the activat
 control knob of the sparsity. Here that bias is the batch norm's `beta`, so the linear map before it
 has none; for the soft threshold, which is symmetric, `gamma` matters as much.
 
-The head is put together from Keras' own layers and operations only. Keras refuses to import other
-packages' classes while it reads a file (since 3.15), so this is what lets `keras.models.load_model`
-read a saved encoder where nothing of this package was imported, or even installed.
+The head is put together from Keras' own layers and operations only. Recent versions of Keras import
+no other package's classes while they read a file, so this is what lets `keras.models.load_model`
+read a saved encoder where nothing of this package was imported, or even installed. The two layers
+at the end of this file are for training and for other networks: a model with one of them loads
+after `import sparse_embed.models`.
 """
 
 import keras
@@ -26,9 +28,10 @@ def l2_normalize(x, axis: int = -1):
     """Returns x / ||x||_2 along `axis` in float32, and zeros where x is zero.
 
     A zero vector has no direction: it stays zero (it is similar to nothing, and costs nothing in
-    the index), and no gradient flows through it. `keras.ops.normalize` gives the same values but
-    the gradient NaN there, since the derivative of 1/sqrt(0) enters it as 0 * inf. Half precision
-    is left before squaring, where 1e-4 would already vanish and 300 overflow.
+    the index), and no gradient flows through it. `keras.ops.normalize` gives the same values, but
+    multiplies the gradient by 1e7 there (`keras.layers.UnitNormalization` by 1e12): one batch of
+    blank images would spoil the weights. Half precision is left before squaring, where 1e-5 would
+    vanish and 300 overflow.
 
     Args:
         x: a tensor, or a Keras tensor while a model is built.
