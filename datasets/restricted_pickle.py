@@ -78,9 +78,9 @@ class _Machine:
         self._position = 0
         self._stack: list[Any] = []
         self._memo: dict[int, Any] = {}
-        # A pickle may refer to one long string many times and have it copied at each: an honest
-        # writer has each byte of an array in the file once.
-        self._budget = len(data)
+        # A pickle may refer to one long string many times and have it copied at each. An honest
+        # writer has each byte of an array in the file once; it is copied as bytes and as array.
+        self._budget = 2 * len(data)
 
     def run(self) -> Any:
         try:

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import re
 import struct
 import tracemalloc
 
@@ -78,9 +79,9 @@ def test_a_call_is_refused_by_name_and_not_made(tmp_path, protocol, nested):
     with pytest.raises(RestrictedPickleError) as refusal:
         restricted_pickle.loads(data, "evil.bin")
     assert not trace.exists()
-    assert "evil.bin" in str(refusal.value)
-
-    assert "system" in str(refusal.value)
+    # Protocols 0 and 1 have opcodes before the call that are refused already.
+    named = "system" if protocol >= 2 else ""
+    assert re.match(rf"evil.bin: .*{named}.* is not admitted at byte \d+", str(refusal.value))
     pickle.loads(data)  # the attack is real: the ordinary unpickler does run it
     assert trace.exists()
 
