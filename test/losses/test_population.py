@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy import integrate, optimize, stats
 
-from sparse_embed.losses import population
+from sparse_embed.losses import l1_norm, population, relaxed_flops
 
 POINTS = [(-0.25, 1.0), (-1.3, 1.0), (0.7, 0.4), (-3.0, 2.0), (-2.0, 0.5), (0.0, 1.5)]
 at_points = pytest.mark.parametrize(("mu", "sigma"), POINTS)
@@ -90,8 +90,6 @@ def test_regularizers_and_their_gradients_as_functions_of_vectors(name):
 
 def test_population_forms_are_limits_of_the_batch_regularizers():
     """With 400,000 draws of 2 activations, F~ and l1 are within 1% of their population values."""
-    from sparse_embed.losses import l1_norm, relaxed_flops
-
     mu, sigma = np.array([-0.25, -1.3]), np.array([1.0, 1.0])
     draws = np.random.default_rng(0).normal(mu, sigma, (400_000, 2)).clip(min=0)
     assert float(relaxed_flops(draws)) == pytest.approx(
@@ -105,7 +103,7 @@ def test_population_forms_are_limits_of_the_batch_regularizers():
 
 @pytest.mark.parametrize("sigma", [0.0, -1.0, float("nan")])
 def test_bad_sigma(sigma):
-    with pytest.raises(ValueError, match="sigma=.*expected standard deviations > 0"):
+    with pytest.raises(ValueError, match=r"sigma=.*expected standard deviations > 0"):
         population.mean(0.0, sigma)
 
 
