@@ -5,7 +5,6 @@
 mirrored. Parts share their classes: the paper's precision is of test images among training images.
 """
 
-import functools
 import os
 import pathlib
 import tarfile
@@ -99,5 +98,5 @@ def _examples(content: dict[Any, Any], source: str, part: str, names: tuple[str,
         rows=np.arange(len(images)),
         labels=np.array(labels, np.int32),
         class_names=names,
-        augment=functools.partial(random_shift_flip, shift=4),
+        augment=random_shift_flip,
     )

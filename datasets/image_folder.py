@@ -19,7 +19,7 @@ from sparse_embed.datasets.examples import (
     split_by_class,
     training_batches,
 )
-from sparse_embed.datasets.shift_flip import random_shift_flip
+from sparse_embed.datasets.shift_flip import random_flip
 
 __all__ = [
     "ImageFiles",
@@ -95,7 +95,7 @@ def load(
         rows=np.arange(sum(counts)),
         labels=np.repeat(np.arange(len(counts), dtype=np.int32), counts),
         class_names=tuple(groups),
-        augment=random_shift_flip,
+        augment=random_flip,
     )
 
 
@@ -120,7 +120,7 @@ def unlabelled(name: str, source: ImageFiles) -> Examples:
         rows=np.arange(count),
         labels=np.full(count, -1, np.int32),
         class_names=(),
-        augment=random_shift_flip,
+        augment=random_flip,
     )
 
 

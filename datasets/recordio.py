@@ -26,7 +26,7 @@ from sparse_embed.datasets.examples import (
     split_by_class,
     training_batches,
 )
-from sparse_embed.datasets.shift_flip import random_shift_flip
+from sparse_embed.datasets.shift_flip import random_flip
 
 __all__ = [
     "Record",
@@ -190,7 +190,7 @@ def load(
         rows=np.arange(len(keys), dtype=np.int64),
         labels=labels,
         class_names=tuple(map(str, range(num_classes))),
-        augment=random_shift_flip,
+        augment=random_flip,
     )
 
 

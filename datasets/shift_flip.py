@@ -1,34 +1,41 @@
-"""The augmentation of photographs: a random shift and a random mirroring, inside the graph."""
+"""The augmentation of photographs: random mirroring and random shifts, inside the graph.
+
+Each is a pure function of the images and the seed (two integers, as for
+`tf.random.stateless_uniform`). Images are (batch, height, width, channels) with all but the batch
+known beforehand.
+"""
 
 import tensorflow as tf
 
 
-def random_shift_flip(images: tf.Tensor, seed: tf.Tensor, shift: int = 0) -> tf.Tensor:
-    """Mirrors each image left to right with probability 1/2, after a shift by whole pixels.
+def random_flip(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    """Mirrors each image left to right with probability 1/2, as faces are in training."""
+    count = tf.shape(images)[0]
+    _, width, channels = images.shape[1:]
+    # Reversing is several times faster on rows of pixels than on a batch of images, and choosing
+    # whole images by their number than choosing pixel by pixel.
+    mirrored = tf.reverse(tf.reshape(images, (-1, width, channels)), axis=[1])
+    both = tf.concat([images, tf.reshape(mirrored, tf.shape(images))], axis=0)
+    flip = tf.cast(tf.random.stateless_uniform((count,), seed) < 0.5, tf.int32)
+    return tf.ensure_shape(tf.gather(both, tf.range(count) + flip * count), images.shape)
 
-    A shift within +-`shift` along each axis, black coming in, is the usual "pad by `shift`, crop at
-    random" of CIFAR; faces, which are aligned, are only mirrored (`shift` 0).
 
-    Args:
-        images: (batch, height, width, channels) uint8.
-        seed: two integers, as for `tf.random.stateless_uniform`: the same seed gives the same
-            result.
-        shift: largest shift in pixels.
+def random_shift(images: tf.Tensor, seed: tf.Tensor, largest: int) -> tf.Tensor:
+    """Shifts each image by up to `largest` pixels along each axis; black comes in.
+
+    It is the usual "pad by `largest`, then crop at random" of CIFAR.
     """
-    count, width = tf.shape(images)[0], tf.cast(tf.shape(images)[2], tf.float32)
-    seeds = tf.unstack(tf.random.experimental.stateless_split(seed, 2))
-    flip = tf.cast(tf.random.stateless_uniform((count,), seeds[0]) < 0.5, tf.float32)
-    moves = tf.random.stateless_uniform((2, count), seeds[1], -shift, shift + 1, tf.int32)
-    dx, dy = tf.unstack(tf.cast(moves, tf.float32))
-    one, zero = tf.ones_like(flip), tf.zeros_like(flip)
-    # Pixel (x, y) of the result is taken from (a0 x + a2, y + b2): one exact resampling does both.
-    rows = [one - 2 * flip, zero, dx + flip * (width - 1), zero, one, dy, zero, zero]
-    moved = tf.raw_ops.ImageProjectiveTransformV3(
-        images=images,
-        transforms=tf.stack(rows, axis=1),
-        output_shape=tf.shape(images)[1:3],
-        fill_value=0.0,
-        interpolation="NEAREST",
-        fill_mode="CONSTANT",
-    )
+    count = tf.shape(images)[0]
+    height, width, _ = images.shape[1:]
+    margin = (largest, largest)
+    padded = tf.pad(images, ((0, 0), margin, margin, (0, 0)))
+    start = tf.random.stateless_uniform((2, count, 1), seed, 0, 2 * largest + 1, tf.int32)
+    rows = tf.gather(padded, start[0] + tf.range(height), axis=1, batch_dims=1)
+    moved = tf.gather(rows, start[1] + tf.range(width), axis=2, batch_dims=1)
     return tf.ensure_shape(moved, images.shape)
+
+
+def random_shift_flip(images: tf.Tensor, seed: tf.Tensor, largest: int = 4) -> tf.Tensor:
+    """Shifts, then mirrors each image, as CIFAR's are in training."""
+    first, second = tf.unstack(tf.random.experimental.stateless_split(seed, 2))
+    return random_flip(random_shift(images, first, largest), second)

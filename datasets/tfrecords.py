@@ -22,7 +22,7 @@ from sparse_embed.common.checks import check_number
 from sparse_embed.common.files import atomic_path
 from sparse_embed.datasets.encoded_images import EncodedImages, decode_image
 from sparse_embed.datasets.examples import Examples, normalise
-from sparse_embed.datasets.shift_flip import random_shift_flip
+from sparse_embed.datasets.shift_flip import random_flip
 
 _MANIFEST = "manifest.json"
 _FORMAT = 1
@@ -159,7 +159,7 @@ def training_batches(
 
     def finish(step, records):
         images, labels = shards.load(records)
-        images = random_shift_flip(images, tf.stack([tf.constant(seed, tf.int64), step]))
+        images = random_flip(images, tf.stack([tf.constant(seed, tf.int64), step]))
         return normalise(images), labels
 
     files = _files(shards).shuffle(shards.num_shards, seed)

@@ -120,8 +120,6 @@ def training_rate(encoder: "keras.Model", num_classes: int) -> float:
 
 def pipelines(folder: pathlib.Path) -> Iterable[tuple[str, str, "tf.data.Dataset"]]:
     """Yields (name, the network it feeds, training batches)."""
-    import functools
-
     from sparse_embed.datasets import glyphs, image_folder, recordio, tfrecords
     from sparse_embed.datasets.examples import training_batches
     from sparse_embed.datasets.shift_flip import random_shift_flip
@@ -130,7 +128,7 @@ def pipelines(folder: pathlib.Path) -> Iterable[tuple[str, str, "tf.data.Dataset
     cifar = in_memory(
         "cifar100",
         rng.integers(0, 256, (50000, 32, 32, 3), np.uint8),
-        functools.partial(random_shift_flip, shift=4),
+        random_shift_flip,
     )
     yield "cifar100", "convnet", training_batches(cifar, _BATCH, seed=0)
     part = glyphs.split(glyphs.load()).train

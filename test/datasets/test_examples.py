@@ -15,7 +15,7 @@ from sparse_embed.datasets.examples import (
     split_by_class,
     training_batches,
 )
-from sparse_embed.datasets.shift_flip import random_shift_flip
+from sparse_embed.datasets.shift_flip import random_flip, random_shift_flip
 
 
 def numbers(count: int, num_classes: int) -> Examples:
@@ -147,10 +147,10 @@ def test_shift_flip_is_pad_crop_mirror():
 
 def test_flip_alone_keeps_every_pixel_and_follows_its_seed():
     images = tf.constant(np.random.default_rng(0).integers(0, 256, (64, 7, 6, 1), np.uint8))
-    flipped = random_shift_flip(images, tf.constant([3, 4])).numpy()
+    flipped = random_flip(images, tf.constant([3, 4])).numpy()
     mirrored = [(a == b[:, ::-1]).all() for a, b in zip(flipped, images.numpy(), strict=True)]
     same = [(a == b).all() for a, b in zip(flipped, images.numpy(), strict=True)]
     assert [not m for m in mirrored] == same
     assert 16 < sum(mirrored) < 48
-    np.testing.assert_array_equal(flipped, random_shift_flip(images, tf.constant([3, 4])))
-    assert (flipped != random_shift_flip(images, tf.constant([3, 5])).numpy()).any()
+    np.testing.assert_array_equal(flipped, random_flip(images, tf.constant([3, 4])))
+    assert (flipped != random_flip(images, tf.constant([3, 5])).numpy()).any()
