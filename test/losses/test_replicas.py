@@ -15,8 +15,7 @@ GLOBAL = [
     "l1",
     "arcface",
     "triplet",
-    "flops, uneven",
-    "l1, uneven",
+    "flops and l1, uneven",
     "flops and l1, empty replicas",
     "flops and triplet",
     "l1 and arcface",
@@ -64,19 +63,18 @@ def test_the_authors_scope_depends_on_the_number_of_replicas(runs):
     assert losses[0] < losses[1] < losses[2]
 
 
-@REPLICAS
-def test_logs_equal_those_of_one_replica(runs, replicas):
+def test_logs_equal_those_of_one_replica(runs):
     """Weight, penalty and sparsity figures of training and validation, over two epochs."""
-    one, many = runs["schedule", 1]["logs"], runs["schedule", replicas]["logs"]
-    assert set(one) == set(many)
+    one, two = runs["schedule", 1]["logs"], runs["schedule", 2]["logs"]
+    assert set(one) == set(two)
     assert {"flops_weight", "flops_penalty", "sparsity_flops_per_row"} <= set(one)
-    # Keras averages the metric loss per replica first: not the same for 10 examples in batches of
-    # 8 and 2. All else is exact.
+    # Keras averages ArcFace over each replica's examples first, and over replicas then: not the
+    # same for a last batch of one example. All else is.
     for key in set(one) - {"val_loss"}:
-        np.testing.assert_allclose(many[key], one[key], rtol=1e-4, err_msg=key)
+        np.testing.assert_allclose(two[key], one[key], rtol=1e-4, err_msg=key)
 
 
-@pytest.mark.parametrize("replicas", [1, 2, 4])
+@pytest.mark.parametrize("replicas", [1, 2])
 def test_steps_are_counted_once(runs, replicas):
     """Six steps; lambda = 4 (t/4)^2 is 1 at t = 2, the last of epoch 1, and 4 at t = 5."""
     assert runs["schedule", replicas]["step"] == 6
