@@ -19,12 +19,12 @@ extensions = [
     Extension(
         "sparse_embed.retrieval._index",
         sources=["retrieval/_index.pyx"],
-        depends=sorted(glob.glob("retrieval/*.h")),
+        depends=sorted(glob.glob("retrieval/*.h") + ["retrieval/kernels.inc"]),
         include_dirs=["retrieval", numpy.get_include()],
         define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")],
         language="c++",
         extra_compile_args=["-std=c++17", "-O3", "-ffp-contract=off", *extra_flags],
-        extra_link_args=extra_flags,
+        extra_link_args=["-pthread", *extra_flags],
     )
 ]
 

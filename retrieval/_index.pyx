@@ -4,8 +4,14 @@
 
 import numpy as np
 
-from libc.stdint cimport int32_t, int64_t
-from libcpp.memory cimport unique_ptr
+from cpython.buffer cimport PyBUF_READ
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from libc.stddef cimport size_t
+from libc.stdint cimport int32_t, int64_t, uint16_t, uint32_t, uint64_t, uint8_t
+from libcpp cimport bool
+from libcpp.memory cimport shared_ptr, unique_ptr
+from libcpp.string cimport string
+from libcpp.vector cimport vector
 
 
 cdef extern from "csr.h" namespace "sparse_embed" nogil:
@@ -16,6 +22,8 @@ cdef extern from "csr.h" namespace "sparse_embed" nogil:
         const int32_t* indices
         const float* values
 
+    int check_csr(const CsrView&)
+
 
 cdef extern from "algorithm1.h" namespace "sparse_embed" nogil:
     cdef cppclass CppAlgorithm1 "sparse_embed::Algorithm1":
@@ -24,20 +32,72 @@ cdef extern from "algorithm1.h" namespace "sparse_embed" nogil:
         void search(const CsrView&, size_t, float, float*, int64_t*) except +
 
 
+cdef extern from "kernels.h" namespace "sparse_embed" nogil:
+    cdef cppclass Kernels:
+        pass
+
+    bool kernels_available(const string&)
+    const Kernels& kernels_named(const string&) except +
+
+
+cdef extern from "sparse_index.h" namespace "sparse_embed" nogil:
+    cdef cppclass CppSparseIndex "sparse_embed::SparseIndex":
+        CppSparseIndex(uint64_t, uint32_t) except +
+        uint64_t rows()
+        uint64_t dims()
+        uint32_t shift()
+        size_t num_blocks()
+        const uint8_t* block_data(size_t)
+        uint64_t block_bytes(size_t)
+        const vector[uint64_t]& list_lengths()
+        const vector[uint64_t]& removed()
+        void nbytes(uint64_t*, uint64_t*, uint64_t*)
+        void add(const CsrView&, size_t) except +
+        void attach(const uint8_t*, uint64_t, uint64_t, shared_ptr[uint8_t]) except +
+        void restore(vector[uint64_t], vector[uint64_t]) except +
+        uint64_t remove(const int64_t*, size_t) except +
+        void search(const CsrView&, size_t, float, size_t, const Kernels&, float*,
+                    int64_t*) except +
+
+
+cdef extern from "rerank.h" namespace "sparse_embed" nogil:
+    void rerank[T](const T*, int64_t, const float*, const int64_t*, int64_t, int64_t, size_t,
+                   size_t, const Kernels&, float*, int64_t*) except +
+
+
+KERNELS = tuple(
+    name for name in ("avx512", "avx2", "portable") if kernels_available(name.encode())
+)
+"""Names of the instruction sets that this machine can run, fastest first."""
+
+INVALID, UNSORTED, CANONICAL = 0, 1, 2
+"""What `Csr.check` may find."""
+
+
 cdef class Csr:
-    """A canonical CSR matrix (see `inputs.canonical_csr`) whose arrays this object keeps alive."""
+    """A CSR matrix whose arrays this object keeps alive (see `inputs.canonical_csr`)."""
 
     cdef CsrView view
     cdef readonly object arrays
 
-    def __init__(self, tuple shape, const int64_t[::1] indptr, const int32_t[::1] indices,
-                 const float[::1] values):
+    def __init__(self, tuple shape, const int64_t[::1] indptr not None,
+                 const int32_t[::1] indices not None, const float[::1] values not None):
+        if indptr.shape[0] != shape[0] + 1 or indices.shape[0] != values.shape[0] or (
+                indptr[indptr.shape[0] - 1] > values.shape[0]):
+            raise ValueError("the arrays of a CSR matrix have inconsistent lengths")
         self.arrays = (indptr, indices, values)
         self.view.rows = shape[0]
         self.view.dims = shape[1]
         self.view.indptr = &indptr[0]
         self.view.indices = &indices[0] if indices.shape[0] else NULL
         self.view.values = &values[0] if values.shape[0] else NULL
+
+    def check(self):
+        """INVALID (indices outside the shape), UNSORTED (or duplicate columns) or CANONICAL."""
+        cdef int found
+        with nogil:
+            found = check_csr(self.view)
+        return found
 
 
 cdef class Algorithm1:
@@ -65,3 +125,109 @@ cdef class Algorithm1:
                 self.index.get().search(queries.view, k, threshold, &scores_view[0, 0],
                                         &ids_view[0, 0])
         return scores, ids
+
+
+cdef class SparseIndex:
+    """See `sparse_index.h`. Searches may run at the same time, but not while rows change."""
+
+    cdef unique_ptr[CppSparseIndex] index
+    cdef list buffers  # what attached blocks lie in
+
+    def __init__(self, uint64_t dims, uint32_t shift):
+        self.index.reset(new CppSparseIndex(dims, shift))
+        self.buffers = []
+
+    @property
+    def shape(self):
+        return self.index.get().rows(), self.index.get().dims()
+
+    @property
+    def shift(self):
+        return self.index.get().shift()
+
+    @property
+    def list_lengths(self):
+        return np.array(self.index.get().list_lengths(), np.uint64)
+
+    @property
+    def removed(self):
+        return np.array(self.index.get().removed(), np.uint64)
+
+    @property
+    def blocks(self):
+        """The blocks' bytes, as views that are valid while the index does not change."""
+        cdef CppSparseIndex* index = self.index.get()
+        return [
+            PyMemoryView_FromMemory(<char*>index.block_data(b), index.block_bytes(b), PyBUF_READ)
+            for b in range(index.num_blocks())
+        ]
+
+    @property
+    def nbytes(self):
+        cdef uint64_t postings, rows, other
+        self.index.get().nbytes(&postings, &rows, &other)
+        return {"postings": postings, "rows": rows, "other": other}
+
+    def add(self, Csr matrix not None, size_t num_threads):
+        with nogil:
+            self.index.get().add(matrix.view, num_threads)
+
+    def attach(self, const uint8_t[::1] block not None, uint64_t rows):
+        """Appends a block of an index file; `block` is kept alive."""
+        cdef uint64_t bytes = block.shape[0]
+        if not bytes:
+            raise ValueError("a block is empty")
+        self.index.get().attach(&block[0], bytes, rows, shared_ptr[uint8_t]())
+        self.buffers.append(block)
+
+    def restore(self, const uint64_t[::1] list_lengths not None,
+                const uint64_t[::1] removed not None):
+        cdef vector[uint64_t] lengths, bits
+        cdef Py_ssize_t i
+        for i in range(list_lengths.shape[0]):
+            lengths.push_back(list_lengths[i])
+        for i in range(removed.shape[0]):
+            bits.push_back(removed[i])
+        self.index.get().restore(lengths, bits)
+
+    def remove(self, const int64_t[::1] ids not None):
+        if not ids.shape[0]:
+            return 0
+        return self.index.get().remove(&ids[0], ids.shape[0])
+
+    def search(self, Csr queries not None, size_t k, float threshold, size_t num_threads,
+               str kernels not None):
+        scores = np.empty((queries.view.rows, k), np.float32)
+        ids = np.empty((queries.view.rows, k), np.int64)
+        cdef float[:, ::1] scores_view = scores
+        cdef int64_t[:, ::1] ids_view = ids
+        cdef const Kernels* chosen = &kernels_named(kernels.encode())
+        if queries.view.rows:
+            with nogil:
+                self.index.get().search(queries.view, k, threshold, num_threads, chosen[0],
+                                        &scores_view[0, 0], &ids_view[0, 0])
+        return scores, ids
+
+
+ctypedef fused Stored:
+    float
+    uint16_t  # the bits of a float16
+
+
+def rerank_rows(const Stored[:, ::1] dense not None, const float[:, ::1] queries not None,
+                const int64_t[:, ::1] ids not None, size_t k, size_t num_threads,
+                str kernels not None):
+    """See `rerank.h`."""
+    scores = np.empty((queries.shape[0], k), np.float32)
+    found = np.empty((queries.shape[0], k), np.int64)
+    cdef float[:, ::1] scores_view = scores
+    cdef int64_t[:, ::1] found_view = found
+    cdef const Kernels* chosen = &kernels_named(kernels.encode())
+    cdef const Stored* rows = &dense[0, 0] if dense.shape[0] and dense.shape[1] else NULL
+    cdef const int64_t* shortlist = &ids[0, 0] if ids.shape[0] and ids.shape[1] else NULL
+    if queries.shape[0]:
+        with nogil:
+            rerank(rows, dense.shape[1], &queries[0, 0], shortlist, queries.shape[0],
+                   ids.shape[1], k, num_threads, chosen[0], &scores_view[0, 0],
+                   &found_view[0, 0])
+    return scores, found

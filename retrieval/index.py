@@ -1,16 +1,22 @@
 """Exact maximum inner product search over sparse rows."""
 
+import os
+
 import numpy as np
 
-from sparse_embed.common.checks import check_number
-from sparse_embed.retrieval import _index
+from sparse_embed.common.checks import check_choice, check_number
+from sparse_embed.retrieval import _index, index_file
 from sparse_embed.retrieval.inputs import Matrix, canonical_csr
+
+MAX_ROWS = 2**32 - 1
 
 
 def algorithm1_search(
     csr: Matrix, queries: Matrix, k: int = 1000, threshold: float | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """The paper's Algorithm 1 as written: posting lists, a score vector, threshold, nth_element.
+
+    Scores are float32 sums of products in order of increasing dimension.
 
     Args:
         csr: the database, one row per item.
@@ -28,8 +34,8 @@ class Algorithm1:
     """Algorithm 1 with its posting lists kept, so that building and searching are timed apart."""
 
     def __init__(self, csr: Matrix):
-        self._dims = csr.shape[1]
         self._index = _index.Algorithm1(canonical_csr("csr", csr))
+        self._dims = csr.shape[1]
 
     @property
     def nbytes(self) -> int:
@@ -41,47 +47,109 @@ class Algorithm1:
     ) -> tuple[np.ndarray, np.ndarray]:
         """See `algorithm1_search`."""
         k = check_number("k", k, integer=True, minimum=1)
-        return self._index.search(
-            canonical_csr("queries", queries, self._dims), k, score_floor(threshold)
-        )
-
-
-def score_floor(threshold: float | None) -> float:
-    """The float32 that scores are compared with: `threshold`, or -inf for None."""
-    if threshold is None:
-        return -np.inf
-    return float(np.float32(check_number("threshold", threshold)))
+        csr = canonical_csr("queries", queries, self._dims)
+        return self._index.search(csr, k, _score_floor(threshold))
 
 
 class SparseIndex:
-    """An exact inverted index over sparse rows."""
+    """An exact inverted index over sparse rows, with the results of Algorithm 1 in less time.
 
-    def __init__(self, lists: Algorithm1, shape: tuple[int, int], list_lengths: np.ndarray):
-        self._lists = lists
-        self._shape = shape
-        self._list_lengths = list_lengths
+    Rows get the ids 0, 1, 2, ... in the order in which they are added. Ids are stable: removing rows
+    neither shifts nor frees ids. Searches may run at the same time in several threads; `add` and
+    `remove` must not run while anything else uses the index.
+
+    Example:
+        >>> index = SparseIndex.build(np.eye(3))
+        >>> index.search(np.array([[0.0, 1.0, 0.5]]), k=2)
+        (array([[1. , 0.5]], dtype=float32), array([[1, 2]]))
+
+    Args:
+        dims: the number of dimensions (columns) of rows and queries.
+        block_rows: rows per block, a power of two from 64 to 32,768. A block's accumulators should
+            fit the first-level cache (4 bytes each), its lists should not be short; `build` chooses.
+    """
+
+    def __init__(self, dims: int, block_rows: int = 8192):
+        check_number("dims", dims, integer=True, minimum=0, maximum=2**31 - 1)
+        check_choice("block_rows", block_rows, [2**shift for shift in range(6, 16)])
+        self._index = _index.SparseIndex(dims, block_rows.bit_length() - 1)
+        self._kernels = _index.KERNELS[0]
+        self._num_removed = 0
 
     @classmethod
-    def build(cls, csr: Matrix) -> "SparseIndex":
+    def build(cls, csr: Matrix, num_threads: int = 1) -> "SparseIndex":
         """Indexes the rows of `csr`; row i gets id i."""
-        from sparse_embed.retrieval.sparsity import activation_probability
-
-        lengths = (
-            np.rint(activation_probability(csr) * csr.shape[0]).astype(np.int64)
-            if csr.shape[0]
-            else np.zeros(csr.shape[1], np.int64)
-        )
-        return cls(Algorithm1(csr), csr.shape, lengths)
+        rows = canonical_csr("csr", csr)
+        block_rows = 8192
+        mean_list = len(rows.arrays[2]) / max(csr.shape[0], 1) / max(csr.shape[1], 1) * block_rows
+        while block_rows < 32768 and mean_list < 128:  # short lists cost more than far accumulators
+            block_rows, mean_list = 2 * block_rows, 2 * mean_list
+        index = cls(csr.shape[1], block_rows)
+        index._add(rows, num_threads)
+        return index
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(rows, dimensions)."""
-        return self._shape
+        """(ids given out so far, dimensions); removed rows count, see `len`."""
+        return self._index.shape
+
+    def __len__(self) -> int:
+        """Number of rows that can be found: those added and not removed."""
+        return self.shape[0] - self._num_removed
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all that is kept."""
-        return self._lists.nbytes
+        """Bytes of all that the index keeps; see `nbytes_by_part`."""
+        return sum(self.nbytes_by_part.values())
+
+    @property
+    def nbytes_by_part(self) -> dict[str, int]:
+        """Bytes of `postings` (accumulation), `rows` (exact scores) and `other`."""
+        return self._index.nbytes
+
+    @property
+    def kernels(self) -> str:
+        """Instruction set of the inner loops; set it to one of `available_kernels()`."""
+        return self._kernels
+
+    @kernels.setter
+    def kernels(self, name: str) -> None:
+        self._kernels = check_choice("kernels", name, available_kernels())
+
+    def add(self, csr: Matrix, num_threads: int = 1) -> np.ndarray:
+        """Appends rows and returns their ids.
+
+        The last block is built anew if it was not full, so few large calls are faster than many
+        small ones.
+        """
+        return self._add(canonical_csr("csr", csr, self.shape[1]), num_threads)
+
+    def _add(self, rows: _index.Csr, num_threads: int) -> np.ndarray:
+        check_number("num_threads", num_threads, integer=True, minimum=1)
+        begin = self.shape[0]
+        if begin + len(rows.arrays[0]) - 1 > MAX_ROWS:
+            raise ValueError(f"csr: an index holds at most {MAX_ROWS} rows, and has {begin}")
+        self._index.add(rows, num_threads)
+        return np.arange(begin, self.shape[0])
+
+    def remove(self, ids: np.ndarray) -> int:
+        """Removes rows: they are no longer found. Their memory is not given back.
+
+        Args:
+            ids: ids of rows; those removed before are ignored.
+
+        Returns:
+            How many rows were removed by this call.
+        """
+        ids = np.atleast_1d(np.asarray(ids))
+        if ids.size and (ids.ndim != 1 or ids.dtype.kind not in "iu"):
+            raise ValueError(f"ids: expected integers in one dimension, not {ids.dtype} {ids.shape}")
+        wrong = ids[(ids < 0) | (ids >= self.shape[0])]
+        if wrong.size:
+            raise ValueError(f"ids holds {wrong[0]}: expected 0 <= id < {self.shape[0]}")
+        removed = self._index.remove(np.ascontiguousarray(ids, np.int64))
+        self._num_removed += removed
+        return removed
 
     def search(
         self,
@@ -90,16 +158,66 @@ class SparseIndex:
         threshold: float | None = None,
         num_threads: int = 1,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Finds the k rows of largest inner product with each query; see `algorithm1_search`."""
+        """Finds the k rows of largest inner product with each query.
+
+        Args:
+            queries: one query per row, dense or sparse.
+            k: how many results per query.
+            threshold: smallest score that is returned; None returns the k best whatever their
+                score, including rows that share no dimension with the query (score 0).
+            num_threads: threads to use, over queries or, for few queries, over the rows.
+
+        Returns:
+            `(scores, ids)`, arrays (queries, k), best first, ties by lower id, unused places
+            -inf / -1. The same, bit for bit, as `algorithm1_search`.
+        """
+        k = check_number("k", k, integer=True, minimum=1)
         check_number("num_threads", num_threads, integer=True, minimum=1)
-        return self._lists.search(queries, k, threshold)
+        csr = canonical_csr("queries", queries, self.shape[1])
+        return self._index.search(csr, k, _score_floor(threshold), num_threads, self._kernels)
 
     def flops(self, queries: Matrix) -> np.ndarray:
-        """Multiply-adds that each query needs: the summed lengths of its posting lists."""
-        csr = canonical_csr("queries", queries, self._shape[1])
+        """Multiply-adds of Algorithm 1 for each query: the summed lengths of its posting lists."""
+        csr = canonical_csr("queries", queries, self.shape[1])
         indptr, indices, values = (np.asarray(array) for array in csr.arrays)
-        work = np.where(values != 0, self._list_lengths[indices], 0)
-        return (
-            np.concatenate([[0], np.cumsum(work)])[indptr[1:]]
-            - np.concatenate([[0], np.cumsum(work)])[indptr[:-1]]
-        )
+        work = np.where(values != 0, self._index.list_lengths[indices], 0).astype(np.int64)
+        return np.diff(np.concatenate([[0], np.cumsum(work)])[indptr])
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the index to a file, replacing it only when the new one is complete."""
+        index_file.save(self._index, path)
+
+    @classmethod
+    def load(
+        cls, path: str | os.PathLike[str], mmap: bool = True, verify: bool | None = None
+    ) -> "SparseIndex":
+        """Opens an index file.
+
+        Args:
+            path: a file written by `save`.
+            mmap: whether to use the file where it lies, which takes milliseconds and shares memory
+                between processes, rather than to read it.
+            verify: whether to compute the checksums of all data; None does so unless `mmap`. The
+                structure of the file is checked in any case, so that damaged data can give wrong
+                results but never reach outside the file.
+
+        Raises:
+            IndexFileError: (a ValueError) if the file is not a whole, undamaged index file.
+        """
+        index = cls.__new__(cls)
+        index._index = index_file.load(path, mmap, not mmap if verify is None else verify)
+        index._kernels = _index.KERNELS[0]
+        index._num_removed = int(np.bitwise_count(index._index.removed).sum())
+        return index
+
+
+def available_kernels() -> tuple[str, ...]:
+    """Instruction sets that this machine has code for, fastest first."""
+    return _index.KERNELS
+
+
+def _score_floor(threshold: float | None) -> float:
+    """The float32 that scores are compared with: `threshold`, or -inf for None."""
+    if threshold is None:
+        return -np.inf
+    return float(np.float32(check_number("threshold", threshold)))

@@ -33,21 +33,34 @@ def canonical_csr(name: str, x: Matrix, dims: int | None = None) -> _index.Csr:
         raise ValueError(f"{name} has dtype {x.dtype}: expected real numbers")
     if not max(x.shape) < 2**31:
         raise ValueError(f"{name} has shape {x.shape}: expected fewer than 2^31 rows and columns")
-    csr = scipy.sparse.csr_array(x)  # shares the arrays of a CSR matrix
-    try:
-        csr.check_format(full_check=True)
-    except ValueError as error:
-        raise ValueError(f"{name} is not a valid CSR matrix: {error}") from error
-    if not csr.has_canonical_format:
-        csr = csr.copy()
-        csr.sum_duplicates()
-    with np.errstate(over="ignore"):
-        values = np.ascontiguousarray(csr.data, np.float32)
-    if not np.isfinite(values).all():
+    if getattr(x, "format", None) != "csr":
+        x = scipy.sparse.csr_array(x)
+    csr = _view(name, x)
+    found = csr.check()
+    if found == _index.INVALID:
+        raise ValueError(f"{name} is not a valid CSR matrix: indices outside its shape")
+    if found == _index.UNSORTED:
+        # A fresh object, because SciPy remembers on the old one whether it was sorted.
+        x = scipy.sparse.csr_array((x.data, x.indices, x.indptr), shape=x.shape, copy=True)
+        x.sum_duplicates()
+        csr = _view(name, x)
+    if not np.isfinite(csr.arrays[2]).all():
         raise ValueError(f"{name} holds a value that is NaN, infinite or beyond float32")
+    return csr
+
+
+def _view(name: str, csr: scipy.sparse.csr_array) -> _index.Csr:
+    """The arrays of a CSR matrix in the types of the compiled code, copied only if they differ."""
+    if csr.indices.dtype.itemsize > 4 and csr.indices.size:
+        low, high = csr.indices.min(), csr.indices.max()
+        if low < 0 or high >= csr.shape[1]:
+            raise ValueError(f"{name} is not a valid CSR matrix: indices outside its shape")
+    size = csr.indptr[-1]
+    with np.errstate(over="ignore"):
+        values = np.ascontiguousarray(csr.data[:size], np.float32)
     return _index.Csr(
         csr.shape,
         np.ascontiguousarray(csr.indptr, np.int64),
-        np.ascontiguousarray(csr.indices, np.int32),
+        np.ascontiguousarray(csr.indices[:size], np.int32),
         values,
     )

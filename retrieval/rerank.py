@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from sparse_embed.common.checks import check_number
-from sparse_embed.retrieval.index import SparseIndex
+from sparse_embed.common.checks import check_choice, check_number
+from sparse_embed.retrieval import _index
+from sparse_embed.retrieval.index import SparseIndex, available_kernels
 from sparse_embed.retrieval.inputs import Matrix
 
 
@@ -11,45 +12,74 @@ class Reranker:
     """Scores shortlisted rows by the inner product of their dense embeddings with the query's.
 
     Args:
-        dense: (rows, d) float32 or float16, in memory or memory-mapped; kept, not copied.
+        dense: (rows, d) float32 or float16, in memory or memory-mapped (`np.load(path,
+            mmap_mode="r")`); kept where it is, not copied, if its rows are contiguous.
+        kernels: instruction set of the inner loops, or None for the best of this machine.
     """
 
-    def __init__(self, dense: np.ndarray):
-        if getattr(dense, "ndim", None) != 2 or dense.dtype not in (np.float32, np.float16):
-            raise ValueError("dense: expected a 2-D float32 or float16 array")
-        self._dense = dense
+    def __init__(self, dense: np.ndarray, kernels: str | None = None):
+        dense = np.asanyarray(dense)
+        if dense.ndim != 2 or dense.dtype not in (np.float32, np.float16):
+            raise ValueError(
+                f"dense has dtype {dense.dtype} and shape {dense.shape}: expected a float32 or "
+                "float16 matrix, one row per item"
+            )
+        if len(dense) >= 2**32:
+            raise ValueError(f"dense has {len(dense)} rows: expected fewer than 2^32")
+        dense = np.ascontiguousarray(dense)
+        self._rows = dense.view(np.uint16) if dense.dtype == np.float16 else dense
+        self._kernels = check_choice("kernels", kernels or _index.KERNELS[0], available_kernels())
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(rows, dimensions)."""
+        return self._rows.shape
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the dense rows."""
+        return self._rows.nbytes
 
     def rerank(
-        self, dense_queries: np.ndarray, ids: np.ndarray, k: int
+        self, dense_queries: np.ndarray, ids: np.ndarray, k: int, num_threads: int = 1
     ) -> tuple[np.ndarray, np.ndarray]:
         """Orders each query's shortlist by dense score and returns the k best.
 
         Args:
             dense_queries: (queries, d).
-            ids: (queries, shortlist) row ids; -1 marks an unused place.
+            ids: (queries, shortlist) row ids; negative ones mark unused places.
             k: how many to return.
+            num_threads: threads to use, over queries.
 
         Returns:
             `(scores, ids)` of shape (queries, k), best first, ties by lower id, -inf / -1 unused.
         """
         k = check_number("k", k, integer=True, minimum=1)
-        scores = np.full((len(ids), k), -np.inf, np.float32)
-        found = np.full((len(ids), k), -1, np.int64)
-        for i, shortlist in enumerate(ids):
-            rows = shortlist[shortlist >= 0]
-            products = self._dense[rows].astype(np.float32) @ np.asarray(
-                dense_queries[i], np.float32
+        check_number("num_threads", num_threads, integer=True, minimum=1)
+        queries = np.ascontiguousarray(dense_queries, np.float32)
+        ids = np.ascontiguousarray(ids, np.int64)
+        if queries.ndim != 2 or queries.shape[1] != self.shape[1]:
+            raise ValueError(
+                f"dense_queries has shape {queries.shape}: expected (queries, {self.shape[1]})"
             )
-            order = np.lexsort((rows, -products))[:k]
-            scores[i, : len(order)] = products[order]
-            found[i, : len(order)] = rows[order]
-        return scores, found
+        if not np.isfinite(queries).all():
+            raise ValueError("dense_queries holds a value that is NaN, infinite or beyond float32")
+        if ids.ndim != 2 or len(ids) != len(queries):
+            raise ValueError(f"ids has shape {ids.shape}: expected ({len(queries)}, shortlist)")
+        if ids.size and ids.max() >= self.shape[0]:
+            raise ValueError(f"ids holds {ids.max()}: expected ids < {self.shape[0]}")
+        return _index.rerank_rows(self._rows, queries, ids, k, num_threads, self._kernels)
 
 
 class TwoStage:
     """A sparse index that shortlists and a dense re-ranker that orders the shortlist."""
 
     def __init__(self, index: SparseIndex, reranker: Reranker):
+        if index.shape[0] != reranker.shape[0]:
+            raise ValueError(
+                f"the index has {index.shape[0]} rows and the reranker {reranker.shape[0]}: "
+                "expected the same items in the same order"
+            )
         self._index = index
         self._reranker = reranker
 
@@ -62,6 +92,19 @@ class TwoStage:
         threshold: float | None = None,
         num_threads: int = 1,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The k best rows by dense score among the `shortlist` best by sparse score."""
+        """The k best rows by dense score among the `shortlist` best by sparse score.
+
+        Args:
+            queries: sparse queries, one per row.
+            dense_queries: the same queries, dense.
+            k: how many results per query.
+            shortlist: how many rows the index may pass on per query.
+            threshold: smallest sparse score that it passes on, or None.
+            num_threads: threads to use.
+
+        Returns:
+            `(scores, ids)` of shape (queries, k) with dense scores, best first, -inf / -1 unused.
+        """
+        check_number("shortlist", shortlist, integer=True, minimum=1)
         _, ids = self._index.search(queries, shortlist, threshold, num_threads)
-        return self._reranker.rerank(dense_queries, ids, k)
+        return self._reranker.rerank(dense_queries, ids, k, num_threads)

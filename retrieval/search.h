@@ -1,0 +1,304 @@
+// Search of one query in one range of blocks: bounded accumulation, then exact scores of the few
+// rows that can matter.
+//
+// For a block, each list of the query's dimensions adds weight * bound to the accumulators of its
+// rows, where bound is the group's upper bound of the value (its lower bound for a negative weight).
+// So an accumulator is an upper bound of the row's score, and every row that belongs to the result
+// is among those whose bound reaches tau, the larger of the threshold and the k-th best exact score
+// so far. These candidates are collected; the most promising are scored exactly, which raises tau
+// and drops others unseen.
+//
+// The lightest dimensions of the query need not be accumulated at all. Let the query's first `head`
+// dimensions (by weight) have norm qh, the rest norm qt, q^2 = qh^2 + qt^2, and let no row of the
+// block have a norm above n. A row x with norm a in the head has a head score h <= qh * a and, by
+// Cauchy-Schwarz, a tail score <= qt * sqrt(n^2 - a^2). Writing (qh, qt) = q (cos f, sin f) and
+// a = n cos g, its score is at most q n cos(g - f). A score >= tau therefore needs
+// g <= f + acos(tau / (q n)), hence
+//     h >= qh n cos(f + acos(tau / (q n))),
+// which is the cut for the accumulators; and a row whose head bound is h can score at most
+//     h + qt sqrt(n^2 - (h / qh)^2)   for h <= qh n cos f,   else q n.
+// How many dimensions to leave out only changes the speed; it follows the cost of the last block.
+//
+// Rounding: with m = min(query terms, largest row count) additions, a float32 accumulator differs
+// from the sum of its exact products by at most (m + 1) 2^-23 sum_j |w_j| max|bound|, and an exact
+// score from the real-valued one by at most (m + 1) 2^-23 q n. `slack` exceeds both together.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "block.h"
+#include "kernels.h"
+#include "prefetch.h"
+#include "scoring.h"
+#include "topk.h"
+
+namespace sparse_embed {
+
+constexpr float kSmallestPositive = 1.401298464e-45f;
+
+// The rows of an index as the search sees them: blocks of equal size (but for the last one).
+struct Blocks {
+  std::vector<BlockView> views;
+  uint32_t shift = 0;  // a block holds 2^shift rows
+  const std::vector<uint64_t>* removed = nullptr;  // one bit per row, or empty
+
+  uint32_t block_of(uint32_t id) const { return id >> shift; }
+  uint32_t local(uint32_t id) const { return id & ((uint32_t(1) << shift) - 1); }
+  bool is_removed(uint32_t id) const {
+    return !removed->empty() && ((*removed)[id / 64] >> (id % 64) & 1);
+  }
+};
+
+// The lists of one query in one block, as ranges of groups.
+struct List {
+  uint32_t begin, end;
+};
+
+// Memory that one thread needs while it searches; reused from call to call.
+struct Workspace {
+  std::vector<float> acc;       // zero between blocks
+  std::vector<uint32_t> found;  // local ids of candidates
+  std::vector<float> bounds;    // what their accumulators held
+  std::vector<List> lists, next_lists;
+  DenseQuery dense;
+
+  explicit Workspace(uint64_t dims)
+      : acc(kAccumulators, 0.0f), found(kAccumulators), bounds(kAccumulators), dense(dims) {}
+};
+
+class QuerySearch {
+ public:
+  // `dims` and `weights` are one canonical query; they must outlive the search.
+  QuerySearch(const Blocks& blocks, const int32_t* dims, const float* weights, int64_t count,
+              size_t k, float threshold)
+      : blocks_(blocks), dims_(dims), weights_(weights), count_(count), k_(k),
+        tau_(std::max(threshold, kSmallestPositive)) {
+    double norm2 = 0.0;
+    for (int64_t i = 0; i < count; ++i) {
+      if (weights[i] == 0.0f) continue;
+      terms_.push_back({uint32_t(dims[i]), weights[i]});
+      weight_sum_ += std::abs(double(weights[i]));
+      norm2 += double(weights[i]) * weights[i];
+      if (weights[i] < 0.0f) nonnegative_ = false;
+    }
+    std::sort(terms_.begin(), terms_.end(), [](const Term& a, const Term& b) {
+      return std::abs(a.weight) > std::abs(b.weight);
+    });
+    norm_ = std::sqrt(norm2);
+    tail_norms_.resize(terms_.size() + 1);
+    double tail2 = 0.0;
+    for (size_t t = terms_.size(); t-- > 0;) {
+      tail2 += double(terms_[t].weight) * terms_[t].weight;
+      tail_norms_[t] = std::sqrt(tail2);
+    }
+  }
+
+  // Looks up the lists to accumulate in block `b`.
+  void plan(uint32_t b, std::vector<List>& lists) const {
+    const BlockView& block = blocks_.views[b];
+    lists.clear();
+    const size_t head = head_terms(block);
+    for (size_t t = 0; t < head; ++t) {
+      const uint32_t* start = block.list_starts + terms_[t].dim;
+      lists.push_back({start[0], start[1]});
+    }
+  }
+
+  // Fetches what `plan` will read.
+  void prefetch_plan(uint32_t b) const {
+    for (const Term& term : terms_) {
+      prefetch<2>(blocks_.views[b].list_starts + term.dim);
+    }
+  }
+
+  // Fetches the t-th planned list of block `b` into the second-level cache.
+  void prefetch_list(uint32_t b, const std::vector<List>& lists, size_t t) const {
+    if (t >= lists.size()) return;
+    const BlockView& block = blocks_.views[b];
+    prefetch_range<2>(block.ids + uint64_t(lists[t].begin) * kGroup,
+                      block.ids + uint64_t(lists[t].end) * kGroup);
+    const BFloat16* bounds = terms_[t].weight > 0.0f ? block.upper : block.lower;
+    prefetch_range<2>(bounds + lists[t].begin, bounds + lists[t].end);
+  }
+
+  // Searches block `b`; `fetch(t)` is called once per planned list, to fetch what comes next.
+  template <class Fetch>
+  void run(uint32_t b, const std::vector<List>& lists, const Kernels& kernels, Workspace& work,
+           Fetch fetch) {
+    const BlockView& block = blocks_.views[b];
+    if (!boundable(block)) {
+      score_block(b, tau_, work);
+      return;
+    }
+    uint64_t groups = 0;
+    for (size_t t = 0; t < lists.size(); ++t) {
+      fetch(t);
+      const float weight = terms_[t].weight;
+      const BFloat16* bounds = weight > 0.0f ? block.upper : block.lower;
+      kernels.accumulate(block.ids + uint64_t(lists[t].begin) * kGroup, bounds + lists[t].begin,
+                         lists[t].end - lists[t].begin, weight, work.acc.data());
+      groups += lists[t].end - lists[t].begin;
+    }
+    const Cut cut(*this, block, lists.size());
+    float least = cut.accumulator(tau_);
+    if (nonnegative_ && block.header->nonnegative) least = std::max(least, kSmallestPositive);
+    const uint32_t found = kernels.scan(work.acc.data(), block.rows(), least, work.found.data(),
+                                        work.bounds.data());
+    const uint32_t base = b << blocks_.shift;
+    for (uint32_t i = 0; i < found; ++i) {
+      const uint32_t id = base + work.found[i];
+      if (!blocks_.is_removed(id)) pool_.push_back(make_key(cut.score(work.bounds[i]), id));
+    }
+    adapt(groups * kGroup, found);
+    if (pool_.size() >= 4 * k_ + 64) tighten(work);
+  }
+
+  // Scores what is left; then `best` holds the k best rows with a score above 0 and not below the
+  // threshold.
+  void finish(Workspace& work) {
+    while (!pool_.empty()) tighten(work);
+  }
+
+  std::vector<Key> best;
+
+  // Scores all rows of block `b` and offers those that reach `least`.
+  void score_block(uint32_t b, float least, Workspace& work) {
+    work.dense.set(dims_, weights_, count_);
+    const uint32_t base = b << blocks_.shift;
+    for (uint32_t row = 0; row < blocks_.views[b].rows(); ++row) {
+      const float score = work.dense.score(blocks_.views[b], row);
+      if (score >= least && !blocks_.is_removed(base + row)) {
+        best.push_back(make_key(score, base + row));
+      }
+    }
+    work.dense.clear(dims_, count_);
+    keep_best_and_raise();
+  }
+
+  // Whether no score can be below 0.
+  bool nonnegative() const {
+    return nonnegative_ && std::all_of(blocks_.views.begin(), blocks_.views.end(),
+                                       [](const BlockView& b) { return b.header->nonnegative; });
+  }
+
+ private:
+  struct Term {
+    uint32_t dim;
+    float weight;
+  };
+
+  // The relation between head accumulators and scores in one block; see the top of this file.
+  struct Cut {
+    double q, qh, qt, n, slack;
+
+    Cut(const QuerySearch& query, const BlockView& block, size_t head)
+        : q(query.norm_), qt(query.tail_norms_[head]), n(block.header->max_norm) {
+      qh = std::sqrt(std::max(0.0, q * q - qt * qt));
+      const double additions = 2.0 + std::min<double>(query.terms_.size(), block.header->max_count);
+      slack = additions * 0x1p-22 * (query.weight_sum_ * block.header->max_value + q * n);
+    }
+
+    // What the accumulator of a row with score >= tau cannot be below.
+    float accumulator(double tau) const {
+      if (qt == 0.0 || q * n == 0.0) return float(tau - slack);
+      const double angle = std::atan2(qt, qh) + std::acos(std::min(1.0, tau / (q * n)));
+      return float(qh * n * std::cos(angle) - slack);
+    }
+
+    // What the score of a row with this accumulator cannot exceed.
+    float score(double accumulator) const {
+      if (qt == 0.0 || q * n == 0.0) return float(accumulator + slack);
+      const double top = qh * n * qh / q;
+      if (accumulator >= top) return float(std::min(q * n, accumulator + qt * n) + slack);
+      const double a = accumulator / qh;
+      return float(accumulator + qt * std::sqrt(std::max(0.0, n * n - a * a)) + slack);
+    }
+  };
+
+  // Whether float32 bounds are sound in this block; only values near the ends of the float32 range
+  // make them fail, and then the block's rows are scored one by one.
+  bool boundable(const BlockView& block) const {
+    return std::max(weight_sum_ * block.header->max_value, norm_ * block.header->max_norm) < 1e37;
+  }
+
+  // How many of the heaviest terms to accumulate: the rest may hold `tail_share_` * (tau / (q n))^2
+  // of the query's norm. A quarter of tau must remain for the cut on the accumulators.
+  size_t head_terms(const BlockView& block) const {
+    const double cosine = std::min(1.0, tau_ / std::max(norm_ * block.header->max_norm, 1e-300));
+    const double allowed = norm_ * std::min(tail_share_ * cosine * cosine, 0.75 * cosine);
+    return size_t(std::partition_point(tail_norms_.begin(), tail_norms_.end(),
+                                       [&](double tail) { return tail > allowed; }) -
+                  tail_norms_.begin());
+  }
+
+  // Leaves more of the tail out while candidates are cheap beside accumulation, less when not.
+  void adapt(uint64_t postings, uint64_t candidates) {
+    constexpr double kCandidateCost = 150.0;  // in postings, measured
+    const bool cheap = kCandidateCost * double(candidates) < 0.35 * double(postings);
+    tail_share_ = std::min(std::max(tail_share_ * (cheap ? 1.25 : 0.8), 0.01), 4.0);
+  }
+
+  // Scores the k most promising candidates, and drops those that can no longer matter.
+  void tighten(Workspace& work) {
+    const size_t count = std::min(k_, pool_.size());
+    if (count < pool_.size()) {
+      std::nth_element(pool_.begin(), pool_.begin() + count, pool_.end(), std::greater<Key>());
+    }
+    constexpr size_t kOffsetsAhead = 16, kDataAhead = 8;
+    auto place = [this](size_t i) {
+      const uint32_t id = key_id(pool_[i]);
+      return std::pair<const BlockView&, uint32_t>(blocks_.views[blocks_.block_of(id)],
+                                                   blocks_.local(id));
+    };
+    work.dense.set(dims_, weights_, count_);
+    for (size_t i = 0; i < count + kOffsetsAhead; ++i) {
+      if (i < count) {
+        const auto [block, row] = place(i);
+        DenseQuery::prefetch_offsets(block, row);
+      }
+      if (i >= kDataAhead && i - kDataAhead < count) {
+        const auto [block, row] = place(i - kDataAhead);
+        DenseQuery::prefetch_data(block, row);
+      }
+      if (i >= kOffsetsAhead) {
+        const auto [block, row] = place(i - kOffsetsAhead);
+        const float score = work.dense.score(block, row);
+        if (score >= tau_) best.push_back(make_key(score, key_id(pool_[i - kOffsetsAhead])));
+      }
+    }
+    work.dense.clear(dims_, count_);
+    keep_best_and_raise();
+    const float tau = tau_;
+    size_t kept = 0;
+    for (size_t i = count; i < pool_.size(); ++i) {
+      if (key_score(pool_[i]) >= tau) pool_[kept++] = pool_[i];
+    }
+    pool_.resize(kept);
+  }
+
+  void keep_best_and_raise() {
+    if (best.size() < k_) return;
+    std::nth_element(best.begin(), best.begin() + (k_ - 1), best.end(), std::greater<Key>());
+    best.resize(k_);
+    tau_ = std::max(tau_, key_score(best[k_ - 1]));
+  }
+
+  const Blocks& blocks_;
+  const int32_t* dims_;
+  const float* weights_;
+  int64_t count_;
+  size_t k_;
+  float tau_;                       // only rows that score at least this matter
+  std::vector<Term> terms_;         // heaviest first
+  std::vector<double> tail_norms_;  // of terms_[t:]
+  double norm_ = 0.0, weight_sum_ = 0.0;
+  double tail_share_ = 0.6;
+  bool nonnegative_ = true;
+  std::vector<Key> pool_;  // (upper bound of the score, id) of candidates not yet scored
+};
+
+}  // namespace sparse_embed
