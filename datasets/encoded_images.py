@@ -33,7 +33,7 @@ class EncodedImages(ABC):
             raise ValueError(
                 f"image_shape={image_shape!r}: expected (height, width, 1) or (height, width, 3)"
             )
-        self.image_shape = tuple(image_shape)
+        self.image_shape = image_shape
         self.failures: dict[int, str] = {}
         self._on_error = check_choice("on_error", on_error, ["raise", "skip"])
         self.resize = resize

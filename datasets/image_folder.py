@@ -88,7 +88,7 @@ def load(
     counts = [len(paths) for paths in groups.values()]
     return Examples(
         name=folder.name,
-        shape=tuple(image_shape),
+        shape=image_shape,
         source=ImageFiles(
             [path for paths in groups.values() for path in paths], image_shape, on_error
         ),

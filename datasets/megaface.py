@@ -140,7 +140,7 @@ def load(
     names, labels = np.unique(images.ids or [], return_inverse=True)
     everything = Examples(
         name=images.name,
-        shape=tuple(image_shape),
+        shape=image_shape,
         source=ImageFiles(paths, image_shape, resize=False),
         rows=np.arange(len(paths)),
         labels=np.full(len(paths), -1, np.int32) if images.ids is None else labels.astype(np.int32),

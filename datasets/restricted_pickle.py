@@ -10,7 +10,7 @@ import dataclasses
 import io
 import pickle
 import pickletools
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 
@@ -208,7 +208,8 @@ class _Machine:
             ):
                 self._array(dtype, shape, raw, "C")  # checks that the parts belong together
                 # In place, since the memo may already hold the array.
-                target.__setstate__((1, shape, dtype, bool(f), bytes(raw)))
+                state = (1, shape, dtype, bool(f), bytes(raw))
+                target.__setstate__(state)  # type: ignore[arg-type] # NumPy wants a plain bool
             case np.dtype(), (3 | 4, b"|" | "|", None, None, None, -1, -1, 0):
                 pass  # what uint8 and bool always have
             case _:
@@ -220,7 +221,9 @@ class _Machine:
             self._refuse(f"an array of dtype {name[:50]!r} is not admitted (only u1 and b1)")
         return _DTYPES[name]
 
-    def _array(self, dtype: np.dtype, shape: tuple, raw: Any, order: str) -> np.ndarray:
+    def _array(
+        self, dtype: np.dtype, shape: tuple, raw: Any, order: Literal["C", "F"]
+    ) -> np.ndarray:
         if not isinstance(raw, bytes | bytearray):
             self._refuse(f"array content of type {type(raw).__name__} is not admitted")
         if not all(type(size) is int and size >= 0 for size in shape) or len(shape) > 8:
