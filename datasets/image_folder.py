@@ -24,6 +24,7 @@ from sparse_embed.datasets.shift_flip import random_flip
 __all__ = [
     "ImageFiles",
     "evaluation_batches",
+    "kept_paths",
     "load",
     "load_flat",
     "split_by_class",
@@ -69,13 +70,14 @@ def load(
 
     Args:
         folder: its sub-folders are the classes, and may have sub-folders of their own. Files that
-            are not named like images (.jpg, .jpeg, .png, .gif, .bmp) do not count.
+            are not named like images (.jpg, .jpeg, .png, .gif, .bmp) do not count, nor do folders
+            without images.
         image_shape: (height, width, channels), 1 channel for grey and 3 for colour.
         on_error: what happens at a broken image when it is read: "raise", or "skip" with a warning.
-            `examples.source.failures` has the reason for each of them.
+            `examples.source.failures` then has the row and the reason of each.
     """
     folder = pathlib.Path(folder)
-    stray = [path for path in _images(folder, "*")]
+    stray = _images(folder, "*")
     if stray:
         raise ValueError(f"{stray[0]}: expected images only in folders that name their class")
     groups = {}
@@ -107,21 +109,26 @@ def load_flat(
     paths = _images(folder, "**/*")
     if not paths:
         raise ValueError(f"{folder}: expected images, found none")
-    return unlabelled(folder.name, ImageFiles(paths, image_shape, on_error))
-
-
-def unlabelled(name: str, source: ImageFiles) -> Examples:
-    """Returns all images of the source, without labels."""
-    count = len(source.paths)
     return Examples(
-        name=name,
-        shape=source.image_shape,
-        source=source,
-        rows=np.arange(count),
-        labels=np.full(count, -1, np.int32),
+        name=folder.name,
+        shape=image_shape,
+        source=ImageFiles(paths, image_shape, on_error),
+        rows=np.arange(len(paths)),
+        labels=np.full(len(paths), -1, np.int32),
         class_names=(),
         augment=random_flip,
     )
+
+
+def kept_paths(examples: Examples) -> list[pathlib.Path]:
+    """Returns the paths of all images but those skipped so far, in order.
+
+    After a run through `evaluation_batches` these are the images that came, one by one.
+    """
+    source = examples.source
+    if not isinstance(source, ImageFiles):
+        raise ValueError(f"{examples.name}: expected images that are a file each")
+    return [source.paths[row] for row in examples.rows.tolist() if row not in source.failures]
 
 
 def _images(folder: pathlib.Path, pattern: str) -> list[pathlib.Path]:

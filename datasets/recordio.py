@@ -133,11 +133,10 @@ class RecordFile:
 
     def unpack(self, key: int) -> Record:
         """Reads a record and takes it apart."""
+        content = self.read(key)
         try:
-            return unpack(self.read(key))
+            return unpack(content)
         except ValueError as error:
-            if str(self.path) in str(error):
-                raise
             self.fail(key, str(error))
 
     def offset(self, key: int) -> int:
@@ -170,7 +169,8 @@ def load(
     Args:
         folder: holds `<name>.rec`, `<name>.idx` and `property`.
         name: of the two files.
-        on_error: what happens at a broken record or image: "raise", or "skip" with a warning.
+        on_error: what happens at a broken record or image when batches need it: "raise", or "skip"
+            with a warning. What has to be read to know the labels raises in any case.
         scan_labels: read the label of every record instead, with a progress bar. Always done where
             there are no identity records.
     """
@@ -222,7 +222,8 @@ def _read_property(path: pathlib.Path) -> tuple[int, int, int]:
         classes, height, width = map(int, text.split(","))
     except ValueError:
         classes = height = width = 0
-    if min(classes, height, width) < 1:
+    # Labels are float32, which has no odd integers from 2^24 on.
+    if min(classes, height, width) < 1 or classes > 2**24:
         raise ValueError(f"{path}: expected `classes,height,width`, got {text[:80]!r}")
     return classes, height, width
 

@@ -83,6 +83,9 @@ def test_broken_images_are_skipped_counted_and_named(photos, caplog):
     (photos / "dog/grey.png").unlink()  # found, but gone when it is read
     images, labels = collect(examples)
     assert labels.tolist() == [0, 0, 0, 1]
+    assert [path.name for path in image_folder.kept_paths(examples)] == [
+        *("colour.jpg", "large.png", "wide.JPEG", "grey.jpg")
+    ]
     assert len(images) == 4
     failures = examples.source.failures
     reasons = {examples.source.paths[row].name: reason for row, reason in failures.items()}

@@ -329,7 +329,7 @@ def test_identities_that_overlap(folder):
         recordio.load(folder)
 
 
-@pytest.mark.parametrize("text", ["", "3,8", "3,8,x", "0,8,8"])
+@pytest.mark.parametrize("text", ["", "3,8", "3,8,x", "0,8,8", "99999999999,8,8"])
 def test_damaged_property(folder, text):
     (folder / "property").write_text(text)
     with pytest.raises(ValueError, match="property: expected `classes,height,width`"):
