@@ -54,9 +54,9 @@ class Algorithm1:
 class SparseIndex:
     """An exact inverted index over sparse rows, with the results of Algorithm 1 in less time.
 
-    Rows get the ids 0, 1, 2, ... in the order in which they are added. Ids are stable: removing rows
-    neither shifts nor frees ids. Searches may run at the same time in several threads; `add` and
-    `remove` must not run while anything else uses the index.
+    Rows get the ids 0, 1, 2, ... in the order in which they are added. Ids are stable: removing
+    rows neither shifts nor frees ids. Searches may run at the same time in several threads; `add`
+    and `remove` must not run while anything else uses the index.
 
     Example:
         >>> index = SparseIndex.build(np.eye(3))
@@ -66,12 +66,13 @@ class SparseIndex:
     Args:
         dims: the number of dimensions (columns) of rows and queries.
         block_rows: rows per block, a power of two from 64 to 32,768. A block's accumulators should
-            fit the first-level cache (4 bytes each), its lists should not be short; `build` chooses.
+            fit the first-level cache (4 bytes each) and its lists not be short; `build` chooses.
     """
 
     def __init__(self, dims: int, block_rows: int = 8192):
         check_number("dims", dims, integer=True, minimum=0, maximum=2**31 - 1)
-        check_choice("block_rows", block_rows, [2**shift for shift in range(6, 16)])
+        if block_rows not in [2**shift for shift in range(6, 16)]:
+            raise ValueError(f"block_rows={block_rows!r}: expected a power of two, 64 to 32768")
         self._index = _index.SparseIndex(dims, block_rows.bit_length() - 1)
         self._kernels = _index.KERNELS[0]
         self._num_removed = 0
@@ -143,7 +144,7 @@ class SparseIndex:
         """
         ids = np.atleast_1d(np.asarray(ids))
         if ids.size and (ids.ndim != 1 or ids.dtype.kind not in "iu"):
-            raise ValueError(f"ids: expected integers in one dimension, not {ids.dtype} {ids.shape}")
+            raise ValueError(f"ids has dtype {ids.dtype} and shape {ids.shape}: expected integers")
         wrong = ids[(ids < 0) | (ids >= self.shape[0])]
         if wrong.size:
             raise ValueError(f"ids holds {wrong[0]}: expected 0 <= id < {self.shape[0]}")

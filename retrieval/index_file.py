@@ -73,9 +73,7 @@ def _content(path: str | os.PathLike[str], mmap: bool) -> memoryview:
         if size == 0:
             raise IndexFileError("the file is empty")
         if mmap:
-            return memoryview(
-                mmap_module.mmap(file.fileno(), size, access=mmap_module.ACCESS_READ)
-            )
+            return memoryview(mmap_module.mmap(file.fileno(), size, access=mmap_module.ACCESS_READ))
         content = np.empty(size, np.uint8)
         if file.readinto(content) != size:
             raise IndexFileError("the file shrank while it was read")
@@ -121,10 +119,10 @@ def _load(content: memoryview, verify: bool) -> _index.SparseIndex:
         raise IndexFileError("the counts or the removed rows have the wrong length")
 
     index = _index.SparseIndex(dims, shift)
-    for number, block in enumerate(sections[2:]):
-        try:
+    try:
+        for number, block in enumerate(sections[2:]):
             index.attach(block, min(2**shift, rows - number * 2**shift))
-        except ValueError as error:
-            raise IndexFileError(f"section {number + 2}: {error}") from None
+    except ValueError as error:
+        raise IndexFileError(f"section {number + 2}: {error}") from None
     index.restore(np.frombuffer(sections[0], np.uint64), np.frombuffer(sections[1], np.uint64))
     return index

@@ -1,0 +1,217 @@
+"""Index files: round trips, and refusal of everything that is not a whole, undamaged one."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from sparse_embed.retrieval import SparseIndex, index_file
+from sparse_embed.retrieval.index_file import ENTRY, HEADER, IndexFileError
+
+
+@pytest.fixture
+def index():
+    rng = np.random.default_rng(0)
+    csr = scipy.sparse.random_array((300, 20), density=0.2, rng=rng, dtype=np.float32, format="csr")
+    made = SparseIndex(20, block_rows=64)
+    made.add(csr)
+    made.remove([3, 77])
+    return made
+
+
+@pytest.fixture
+def queries():
+    return np.random.default_rng(1).random((4, 20)).astype(np.float32)
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+def test_round_trip(tmp_path, index, queries, mmap):
+    index.save(tmp_path / "a.index")
+    loaded = SparseIndex.load(tmp_path / "a.index", mmap=mmap)
+    assert loaded.shape == index.shape
+    assert len(loaded) == len(index) == 298
+    assert loaded.nbytes == index.nbytes
+    np.testing.assert_array_equal(loaded.flops(queries), index.flops(queries))
+    for a, b in zip(loaded.search(queries, 20), index.search(queries, 20), strict=True):
+        np.testing.assert_array_equal(a, b)
+    # A mapped index can grow and shrink like any other; the file stays as it is.
+    before = (tmp_path / "a.index").read_bytes()
+    for one in (loaded, index):
+        one.add(queries)
+        one.remove([0, 301])
+    for a, b in zip(loaded.search(queries, 400), index.search(queries, 400), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert (tmp_path / "a.index").read_bytes() == before
+    loaded.save(tmp_path / "a.index")  # over the file it is mapped from
+    again = SparseIndex.load(tmp_path / "a.index", verify=True)
+    np.testing.assert_array_equal(again.search(queries, 9)[1], index.search(queries, 9)[1])
+
+
+@pytest.mark.parametrize("shape", [(0, 7), (5, 0), (0, 0)])
+def test_empty_index_round_trip(tmp_path, shape):
+    SparseIndex.build(np.zeros(shape)).save(tmp_path / "empty.index")
+    assert SparseIndex.load(tmp_path / "empty.index").shape == shape
+
+
+def test_a_failed_save_leaves_the_old_file_whole(tmp_path, index, queries, monkeypatch):
+    path = tmp_path / "a.index"
+    index.save(path)
+    before = path.read_bytes()
+
+    def fail(section):
+        raise OSError("disk full")
+
+    index.add(queries)
+    monkeypatch.setattr(index_file.zlib, "crc32", fail)
+    with pytest.raises(OSError, match="disk full"):
+        index.save(path)
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["a.index"]
+
+
+def test_a_killed_save_leaves_the_old_file_whole(tmp_path, index):
+    """A process that dies by SIGKILL while it writes the new file."""
+    path = tmp_path / "a.index"
+    index.save(path)
+    before = path.read_bytes()
+    script = f"""
+import os, signal
+import numpy as np
+from sparse_embed.retrieval import SparseIndex, index_file
+
+class Dying:  # stands in for the checksum, which is written after the new file was opened
+    size = 4
+    def pack(value):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+index_file.CHECKSUM = Dying
+SparseIndex.build(np.eye(200)).save({str(path)!r})
+"""
+    done = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True)
+    assert done.returncode == -9, done.stderr
+    assert path.read_bytes() == before
+    SparseIndex.load(path, verify=True)
+
+
+def refuses(path, queries, mmap, verify):
+    """Whether loading refuses the file; if not, the index must be safe to use, right or wrong."""
+    try:
+        loaded = SparseIndex.load(path, mmap=mmap, verify=verify)
+    except IndexFileError as error:
+        return str(path) in str(error)
+    loaded.search(queries, 20)
+    loaded.search(queries, 20, 0.1)
+    loaded.search(-queries, 400)
+    loaded.add(queries)
+    loaded.remove([0, 100])
+    return False
+
+
+def try_damaged(path, content, queries):
+    """Whether damaged content is refused when read, mapped and verified, and mapped on trust."""
+    path.write_bytes(content)
+    ways = ((False, None), (True, True), (True, False))
+    return [refuses(path, queries, mmap, verify) for mmap, verify in ways]
+
+
+def sections_of(content):
+    num_sections = HEADER.unpack(content[: HEADER.size])[-1]
+    end = HEADER.size + ENTRY.size * num_sections
+    return end, [entry[:2] for entry in ENTRY.iter_unpack(content[HEADER.size : end])]
+
+
+def test_every_flipped_bit_is_noticed_and_none_is_dangerous(tmp_path, index, queries):
+    index.save(tmp_path / "a.index")
+    content = (tmp_path / "a.index").read_bytes()
+    end, sections = sections_of(content)
+    rng = np.random.default_rng(0)
+    places = {8 * byte + int(rng.integers(8)) for byte in range(end + 4)}
+    for offset, size in sections:  # block headers and offsets densely, the rest at random
+        places |= {8 * (offset + int(b)) + int(rng.integers(8)) for b in range(min(size, 160))}
+        if size:
+            places |= {8 * offset + int(bit) for bit in rng.integers(8 * size, size=60)}
+    assert len(places) > 1000
+    covered = [range(offset, offset + size) for offset, size in sections]
+    for bit in sorted(places):
+        damaged = bytearray(content)
+        damaged[bit // 8] ^= 1 << bit % 8
+        read, verified, trusted = try_damaged(tmp_path / "b.index", bytes(damaged), queries)
+        assert read, f"bit {bit} was not noticed"
+        assert verified, f"bit {bit} was not noticed"
+        if not any(bit // 8 in section for section in covered[2:]):
+            assert trusted, f"bit {bit} of header, table or small section was not noticed"
+
+
+def test_truncated_and_extended_files_are_refused(tmp_path, index, queries):
+    index.save(tmp_path / "a.index")
+    content = (tmp_path / "a.index").read_bytes()
+    end, sections = sections_of(content)
+    lengths = {0, 1, 7, 8, 20, HEADER.size - 1, HEADER.size, HEADER.size + 5, end, end + 3, end + 4}
+    for offset, size in sections:
+        lengths |= {offset, offset + 1, offset + size // 2, offset + size - 1, offset + size}
+    for length in sorted(lengths - {len(content)}):
+        assert all(try_damaged(tmp_path / "b.index", content[:length], queries)), length
+    assert all(try_damaged(tmp_path / "b.index", content + b"\0", queries))
+
+
+def test_wrong_lengths_with_a_right_checksum_are_refused(tmp_path, index, queries):
+    """Somebody edits numbers of the header or the table and mends its checksum."""
+    index.save(tmp_path / "a.index")
+    content = (tmp_path / "a.index").read_bytes()
+    end, sections = sections_of(content)
+    header = list(HEADER.unpack(content[: HEADER.size]))
+    rng = np.random.default_rng(0)
+    cases = []
+    for field in range(3, len(header)):
+        for value in (
+            0,
+            1,
+            header[field] + 1,
+            header[field] - 1,
+            2 * header[field],
+            2**31,
+            2**32 - 1,
+        ):
+            changed = list(header)
+            changed[field] = max(value, 0)
+            if changed != header:
+                cases.append((HEADER.pack(*changed), content[HEADER.size : end]))
+    for number in range(len(sections)):
+        for field in (0, 1):
+            for value in (0, 64, 2**63, int(rng.integers(2**40)) * 64, len(content)):
+                entries = [list(e) for e in ENTRY.iter_unpack(content[HEADER.size : end])]
+                if entries[number][field] != value:
+                    entries[number][field] = value
+                    table = b"".join(ENTRY.pack(*entry) for entry in entries)
+                    cases.append((content[: HEADER.size], table))
+    for start in cases:
+        joined = b"".join(start)
+        checksum = index_file.CHECKSUM.pack(index_file.zlib.crc32(joined))
+        damaged = joined + checksum + content[end + 4 :]
+        assert all(try_damaged(tmp_path / "b.index", damaged, queries)), start[0]
+
+
+def test_foreign_files_are_refused(tmp_path):
+    path = tmp_path / "foreign"
+    np.save(tmp_path / "foreign.npy", np.eye(3))
+    for content, message in (
+        (b"", "the file is empty"),
+        (b"hello", "not an index file"),
+        ((tmp_path / "foreign.npy").read_bytes(), "not an index file"),
+        (b"SPEMBIDX" + (0x04030201).to_bytes(4, sys.byteorder) + bytes(100), "other byte order"),
+        (
+            b"SPEMBIDX"
+            + b"".join(x.to_bytes(4, sys.byteorder) for x in (0x01020304, 9))
+            + bytes(99),
+            "format version 9",
+        ),
+    ):
+        path.write_bytes(content)
+        for mmap in (True, False):
+            with pytest.raises(IndexFileError, match=message):
+                SparseIndex.load(path, mmap=mmap)
+    with pytest.raises(FileNotFoundError):
+        SparseIndex.load(tmp_path / "absent")
