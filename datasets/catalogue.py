@@ -1,8 +1,10 @@
 """Every data set by its name, behind one interface.
 
-data = load("image_folder", "photos", test=100)
-for images, labels in data.training_batches(data.parts["train"], batch_size=256, seed=0):
-    ...
+    data = load("image_folder", "photos", test=100)
+    for images, labels in data.training_batches(data.parts["train"], batch_size=256, seed=0):
+        ...
+
+TensorFlow is imported when a data set is loaded, not before.
 """
 
 import dataclasses

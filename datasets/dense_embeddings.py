@@ -1,8 +1,10 @@
 """Dense embeddings from somebody else's encoder, on which a sparse head can be learned.
 
-part = split_by_class(load("lfw_dlib128.npz"), test=2875)
-for embeddings, labels in training_batches(part.train, batch_size=256, seed=0):
-    ...
+    part = split_by_class(load("lfw_dlib128.npz"), test=2875)
+    for embeddings, labels in training_batches(part.train, batch_size=256, seed=0):
+        ...
+
+All of them are kept in memory.
 """
 
 import os
