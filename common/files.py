@@ -16,10 +16,12 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
     stays as it was.
 
     Args:
-        path: the file to write; its folder must exist. The temporary name keeps its suffix.
+        path: the file to write; its folder must exist. The temporary name keeps its suffixes.
     """
     path = pathlib.Path(path)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=path.suffix)
+    handle, name = tempfile.mkstemp(
+        dir=path.parent, prefix=f".{path.name}.", suffix="".join(path.suffixes)
+    )
     os.close(handle)
     temporary = pathlib.Path(name)
     try:

@@ -6,6 +6,7 @@ An encoder with a relu or soft_threshold activation gives sparse embeddings (CSR
 without activation dense ones (`.npy`); both come with labels and provenance.
 """
 
+import dataclasses
 import pathlib
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +16,12 @@ import tqdm
 from absl import flags
 
 from sparse_embed.experiments import embeddings
+from sparse_embed.experiments.data import load_data
 from sparse_embed.experiments.embeddings import Embeddings
 from sparse_embed.experiments.provenance import provenance
 from sparse_embed.experiments.runs import RECORD, load_encoder, load_record
 from sparse_embed.flags import app
+from sparse_embed.flags.data import DataConfig
 from sparse_embed.flags.output import MODEL_DIR, OUTPUT
 
 if TYPE_CHECKING:
@@ -26,30 +29,30 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 SPLITS = ["train", "validation", "test", "distractors"]
-_VIEW_SEED = 1  # of the warps; one for all encoders, whose rows must show the same images
 
 _SPLIT = flags.DEFINE_enum("split", "test", SPLITS, "Part of the data set; they share no class.")
 _VIEWS = flags.DEFINE_integer(
-    "views", 3, "How many warped views of each image are embedded.", lower_bound=1
+    "views", 3, "How many warped views of each glyph are embedded.", lower_bound=1
 )
 _COUNT = flags.DEFINE_integer(
     "count", 100_000, "How many distractors to make; only with --split=distractors.", lower_bound=1
 )
+_DISTRACTOR_SEED = 1  # of the warps; one for all encoders, whose rows must show the same images
 
 
 def embed(
-    encoder: "keras.Model", batches: "tf.data.Dataset", sparse: bool, description: str = "embedding"
+    encoder: "keras.Model", batches: "tf.data.Dataset", sparse: bool, quiet: bool = False
 ) -> tuple[scipy.sparse.csr_array | np.ndarray, np.ndarray]:
-    """Returns the embeddings of all images of `batches` and their labels.
+    """Returns the embeddings of all examples of `batches` and their labels.
 
     Args:
-        encoder: images -> (batch, d).
-        batches: finite, of (images, labels).
+        encoder: examples -> (batch, d).
+        batches: finite, of (examples, labels).
         sparse: whether to keep only the non-zeros, as a CSR matrix; memory then grows with them.
-        description: what stands before the progress bar.
+        quiet: whether to leave out the progress bar.
     """
     parts, labels = [], []
-    for images, batch_labels in tqdm.tqdm(batches, desc=description, unit="batch"):
+    for images, batch_labels in tqdm.tqdm(batches, desc="embedding", unit="batch", disable=quiet):
         vectors = encoder(images, training=False).numpy()
         parts.append(scipy.sparse.csr_array(vectors) if sparse else vectors)
         labels.append(batch_labels.numpy())
@@ -57,23 +60,34 @@ def embed(
     return rows, np.concatenate(labels)
 
 
-def embed_glyphs(
-    model_dir: pathlib.Path, split: str = "test", views: int = 3, count: int = 100_000
+def embed_part(
+    model_dir: pathlib.Path, data_dir: str | None, split: str, views: int, count: int
 ) -> Embeddings:
-    """Embeds one part of the glyphs with the encoder in `model_dir`."""
+    """Embeds one part of the data set that the encoder in `model_dir` was trained on.
+
+    Args:
+        model_dir: folder of a training run.
+        data_dir: where the data set is now; None for where it was.
+        split: which part.
+        views: how often glyphs come, each time warped anew.
+        count: how many distractors to make, if `split` is that.
+    """
     from sparse_embed.datasets import glyphs
 
     config = load_record(model_dir)["config"]
-    part = getattr(glyphs.split(glyphs.load(config["data"]["data_dir"])), split)
+    data_config = DataConfig(**config["data"])
+    if data_dir:
+        data_config = dataclasses.replace(data_config, data_dir=data_dir)
+    data = load_data(data_config, views)
+    if split not in data.parts:
+        raise app.UsageError(f"--split={split}: expected one of {', '.join(data.parts)}")
+    part = data.parts[split]
     if split == "distractors":
-        batches = glyphs.distractor_batches(part, count, batch_size=512, seed=_VIEW_SEED)
+        batches = glyphs.distractor_batches(part, count, 512, _DISTRACTOR_SEED)
     else:
-        batches = glyphs.evaluation_batches(part, views, batch_size=512, seed=_VIEW_SEED)
-    vectors, labels = embed(
-        load_encoder(model_dir), batches, is_sparse(config), f"embedding {model_dir.name}/{split}"
-    )
-    note = {"split": split, "views": views, "train": config, **provenance()}
-    return Embeddings(vectors, labels, note)
+        batches = data.evaluation_batches(part, 512)
+    vectors, labels = embed(load_encoder(model_dir), batches, is_sparse(config))
+    return Embeddings(vectors, labels, {"split": split, "train": config, **provenance()})
 
 
 def is_sparse(config: dict[str, Any]) -> bool:
@@ -84,9 +98,12 @@ def is_sparse(config: dict[str, Any]) -> bool:
 def main() -> None:
     """Reads the flags and embeds."""
     model_dir = app.existing_path("model_dir", MODEL_DIR.value, holding=RECORD)
+    for field in dataclasses.fields(DataConfig):
+        if field.name != "data_dir" and flags.FLAGS[field.name].present:
+            raise app.UsageError(f"--{field.name} is that of the run in --model_dir: leave it out")
     suffix = ".npz" if is_sparse(load_record(model_dir)["config"]) else ".npy"
     output = app.writable_file("output", OUTPUT.value, suffix)
-    result = embed_glyphs(model_dir, _SPLIT.value, _VIEWS.value, _COUNT.value)
+    result = embed_part(model_dir, flags.FLAGS.data_dir, _SPLIT.value, _VIEWS.value, _COUNT.value)
     embeddings.save(output, result)
     rows, dim = result.vectors.shape
     print(f"{output}: {rows} rows of {dim} dimensions, {len(np.unique(result.labels))} classes")

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 LAYOUTS = ["recordio", "image_folder"]
 
-_SOURCE = flags.DEFINE_string("source", None, "Folder of the images.", required=True)
+_SOURCE = flags.DEFINE_string("source", None, "Folder of the images.")
 _LAYOUT = flags.DEFINE_enum(
     "layout",
     "recordio",
     LAYOUTS,
     "recordio: InsightFace's train.rec, train.idx and property; image_folder: a folder per class.",
 )
-_SHARDS_DIR = flags.DEFINE_string("shards_dir", None, "Where the shards go.", required=True)
+_SHARDS_DIR = flags.DEFINE_string("shards_dir", None, "Where the shards go.")
 _NUM_SHARDS = flags.DEFINE_integer("num_shards", 64, "Number of files.", lower_bound=1)
 _IMAGE_SIZE = flags.DEFINE_list(
     "image_size", ["112", "112"], "Height and width that images of image_folder are scaled to."

@@ -18,7 +18,6 @@ from sparse_embed.experiments import search
 from sparse_embed.experiments.runs import RECORD
 from sparse_embed.flags import app
 
-PRESETS = pathlib.Path(app.__file__).parent / "presets"
 EMBEDDINGS = {"glyphs_dense": "test.npy", "glyphs_flops": "test.npz"}  # preset: its test classes
 
 _RUN_DIR = flags.DEFINE_string("run_dir", "runs/reproduce", "Folder for all that is made.")
@@ -46,9 +45,9 @@ def main() -> None:
     products = {}
     for preset, name in EMBEDDINGS.items():
         folder = run_dir / preset
-        flagfile = PRESETS / f"{preset}.flags"
+        flagfile = app.preset_path(preset)
         record = folder / RECORD
-        run_step(record, [flagfile], "train", f"--flagfile={flagfile}", f"--model_dir={folder}")
+        run_step(record, [flagfile], "train", f"--preset={preset}", f"--model_dir={folder}")
         products[preset] = folder / name
         run_step(
             folder / name, [record], "embed", f"--model_dir={folder}", f"--output={folder / name}"

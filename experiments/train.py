@@ -1,23 +1,34 @@
 r"""Trains an encoder: metric loss plus lambda(t) x sparsity penalty (section 4 of the paper).
 
-    python -m sparse_embed.experiments.train --model_dir=runs/sparse --regularizer_weight=30
-    python -m sparse_embed.experiments.train --model_dir=runs/dense --activation=none \
-        --regularizer=none --embedding_dim=256
+    python -m sparse_embed.experiments.train --model_dir=runs/sparse --preset=glyphs_flops
+    python -m sparse_embed.experiments.train --model_dir=runs/faces --data_dir=faces_emore \
+        --preset=mobilefacenet_flops_300
 
-Leaves in --model_dir the encoder (`encoder.keras`, which gives unit-norm embeddings) and
-`train.json`: every flag, the training curves, the time it took, versions and hardware.
+Leaves in --model_dir the encoder (`encoder.keras`, which gives unit-norm embeddings), `train.json`
+(every flag, the curves, the time it took, versions and hardware), checkpoints and TensorBoard
+events. A run that was killed goes on from its last checkpoint when it is started again with the
+same flags. Exit codes: 2 for a mistake in the flags, 3 for a run that a guard has stopped.
 """
 
 import dataclasses
+import json
+import math
 import pathlib
-import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from absl import logging
+
+from sparse_embed.common.files import atomic_path
+from sparse_embed.experiments import checkpoints, devices
+from sparse_embed.experiments.data import load_data
 from sparse_embed.experiments.provenance import provenance
-from sparse_embed.experiments.runs import ENCODER, save_run
+from sparse_embed.experiments.runs import ENCODER, load_encoder, save_run
 from sparse_embed.flags import app
 from sparse_embed.flags.config import from_flags
 from sparse_embed.flags.data import DataConfig
+from sparse_embed.flags.distribution import DistributionConfig
+from sparse_embed.flags.logging import LoggingConfig
 from sparse_embed.flags.model import ModelConfig
 from sparse_embed.flags.objective import ObjectiveConfig
 from sparse_embed.flags.optimization import OptimizationConfig
@@ -25,6 +36,11 @@ from sparse_embed.flags.output import MODEL_DIR
 
 if TYPE_CHECKING:
     import keras
+
+    from sparse_embed.datasets.catalogue import DataSet
+
+CONFIG = "config.json"
+MOMENTUM = 0.9  # of SGD, as in the paper
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,29 +51,78 @@ class TrainConfig:
     model: ModelConfig
     objective: ObjectiveConfig
     optimization: OptimizationConfig
+    distribution: DistributionConfig
+
+
+def check(config: TrainConfig) -> None:
+    """Raises UsageError for flags that do not go together, before any work is done."""
+    data, model, objective = config.data, config.model, config.objective
+    optimization, distribution = config.optimization, config.distribution
+    refused = {
+        f"--dataset={data.dataset} needs --data_dir": data.dataset != "glyphs"
+        and data.data_dir is None,
+        "--model=mlp and --dataset=dense_embeddings need each other": (model.model == "mlp")
+        != (data.dataset == "dense_embeddings"),
+        f"--regularizer={objective.regularizer} needs --activation=relu or soft_threshold, which "
+        "can be exactly zero": objective.regularizer != "none" and model.activation == "none",
+        "--initial_probability needs --activation=relu or soft_threshold": model.activation
+        == "none"
+        and model.initial_probability is not None,
+        f"--margin={objective.margin}: expected at most pi/2 with --loss=arcface": objective.loss
+        == "arcface"
+        and objective.margin > math.pi / 2,
+        f"--decay_steps={optimization.decay_steps}: expected 1 to {optimization.steps - 1}, within "
+        "--steps, with --learning_rate_schedule=step": optimization.learning_rate_schedule == "step"
+        and not 0 < optimization.decay_steps < optimization.steps,
+        f"--decay_steps={optimization.decay_steps} needs --learning_rate_schedule=step": (
+            optimization.learning_rate_schedule != "step" and optimization.decay_steps > 0
+        ),
+        f"--logical_cpus={distribution.logical_cpus} needs --strategy=mirrored": (
+            distribution.strategy != "mirrored" and distribution.logical_cpus > 1
+        ),
+    }
+    for message, is_refused in refused.items():
+        if is_refused:
+            raise app.UsageError(message)
+    if objective.regularizer != "none" and objective.warmup_steps > optimization.steps:
+        logging.warning(
+            "--warmup_steps=%d is beyond --steps=%d: lambda will not reach its full weight",
+            objective.warmup_steps,
+            optimization.steps,
+        )
 
 
 def build_training_model(
     encoder: "keras.Model", num_classes: int, objective: ObjectiveConfig
 ) -> "keras.Model":
-    """Returns encoder -> regularization -> ArcFace cosines, for `fit`.
+    """Returns encoder -> monitor -> regularization -> what the metric loss takes, for `fit`.
 
-    The penalty acts on the unit-norm embeddings, the f_theta(x) of the paper.
+    The penalty acts on the unit-norm embeddings, the f_theta(x) of the paper. ArcFace takes cosines
+    with the classes, the triplet loss the embeddings themselves.
     """
     import keras
 
     from sparse_embed import losses, models
 
-    images = keras.Input(encoder.input_shape[1:], name="images")
-    embeddings = encoder(images)
+    examples = keras.Input(encoder.input_shape[1:], name="examples")
+    embeddings = losses.SparsityMonitor()(encoder(examples))
     if objective.regularizer != "none":
         layer = {"flops": losses.FlopsRegularization, "l1": losses.L1Regularization}
         weight = losses.QuadraticWarmup(objective.regularizer_weight, objective.warmup_steps)
-        regularization = layer[objective.regularizer](
-            weight, scope=objective.regularizer_scope, name=objective.regularizer
-        )
+        regularization = layer[objective.regularizer](weight, scope=objective.regularizer_scope)
         embeddings = regularization(embeddings)
-    return keras.Model(images, models.ArcFaceHead(num_classes)(embeddings))
+    if objective.loss == "arcface":
+        embeddings = models.ArcFaceHead(num_classes)(embeddings)
+    return keras.Model(examples, embeddings)
+
+
+def build_loss(objective: ObjectiveConfig) -> "keras.losses.Loss":
+    """Returns the metric loss."""
+    from sparse_embed import losses
+
+    if objective.loss == "triplet":
+        return losses.TripletSemiHardLoss(objective.margin)
+    return losses.ArcFaceLoss(objective.margin, objective.scale)
 
 
 def build_optimizer(optimization: OptimizationConfig) -> "keras.optimizers.Optimizer":
@@ -67,55 +132,142 @@ def build_optimizer(optimization: OptimizationConfig) -> "keras.optimizers.Optim
     rate: Any = optimization.learning_rate
     if optimization.learning_rate_schedule == "cosine":
         rate = keras.optimizers.schedules.CosineDecay(rate, decay_steps=optimization.steps)
+    elif optimization.learning_rate_schedule == "step":
+        rate = keras.optimizers.schedules.PiecewiseConstantDecay(
+            [optimization.decay_steps], [rate, rate / 10]
+        )
     if optimization.optimizer == "sgd":
-        return keras.optimizers.SGD(rate, momentum=0.9)
+        return keras.optimizers.SGD(rate, momentum=MOMENTUM)
     return keras.optimizers.Adam(rate)
 
 
-def train(config: TrainConfig, model_dir: pathlib.Path) -> dict[str, Any]:
-    """Trains an encoder and saves it with its record, which is returned."""
-    import keras
+def check_same_experiment(model_dir: pathlib.Path, config: TrainConfig) -> None:
+    """Writes the config at the first start; at a later one, refuses flags that differ from it.
 
-    from sparse_embed import losses, models
-    from sparse_embed.datasets import glyphs
-    from sparse_embed.experiments.progress import ProgressBar
+    Where the data lies may change, what is learned from it may not.
+    """
+    path = model_dir / CONFIG
+    flat = {
+        name: value
+        for part in dataclasses.asdict(config).values()
+        for name, value in part.items()
+        if name != "data_dir"
+    }
+    if path.exists():
+        before = json.loads(path.read_text())
+        changed = [
+            f"--{name} was {before.get(name)}, now {flat.get(name)}"
+            for name in sorted(before.keys() | flat.keys())
+            if before.get(name) != flat.get(name)
+        ]
+        if changed:
+            raise app.UsageError(
+                f"--model_dir={model_dir} holds another experiment: {'; '.join(changed)}. Give "
+                "another folder, or the same flags to go on"
+            )
+        return
+    with atomic_path(path) as temporary:
+        temporary.write_text(json.dumps(flat, indent=1))
 
+
+def evaluator(
+    encoder: "keras.Model", data: "DataSet", rerank_model_dir: str | None
+) -> Callable[[], dict[str, float]] | None:
+    """Returns a function that measures recall@1 on the validation classes; None without any."""
+    from sparse_embed.experiments.embed import embed
+    from sparse_embed.experiments.search import leave_one_out_recall
+
+    if "validation" not in data.parts:
+        return None
+    batches = data.evaluation_batches(data.parts["validation"], 512)
+    dense = None
+    if rerank_model_dir:
+        folder = app.existing_path("rerank_model_dir", rerank_model_dir, holding=ENCODER)
+        dense, _ = embed(load_encoder(folder), batches, sparse=False, quiet=True)
+
+    def evaluate() -> dict[str, float]:
+        vectors, labels = embed(encoder, batches, sparse=True, quiet=True)
+        return leave_one_out_recall(vectors, labels, dense)
+
+    return evaluate
+
+
+def train(config: TrainConfig, model_dir: pathlib.Path, log: LoggingConfig) -> dict[str, Any]:
+    """Trains an encoder, or goes on with it, and saves it with its record, which is returned."""
+    from sparse_embed import models
+    from sparse_embed.experiments.recorder import Intervals, Recorder
+
+    check_same_experiment(model_dir, config)
     optimization = config.optimization
-    keras.utils.set_random_seed(optimization.seed)
-    part = glyphs.split(glyphs.load(config.data.data_dir)).train
-    batches = glyphs.training_batches(part, optimization.batch_size, optimization.seed)
-    encoder = models.build_encoder(
-        config.model.model,
-        config.model.embedding_dim,
-        config.model.activation,
-        input_shape=tuple(batches.element_spec[0].shape[1:]),
-        width=config.model.width,
-    )
-    model = build_training_model(encoder, part.num_classes, config.objective)
-    model.compile(
-        build_optimizer(optimization),
-        losses.ArcFaceLoss(config.objective.margin, config.objective.scale),
-    )
-    started = time.perf_counter()
-    # Curves get a point every 100 steps: Keras reports once an "epoch".
-    epoch = min(100, optimization.steps)
-    history = model.fit(
-        batches.take(optimization.steps),
-        epochs=-(-optimization.steps // epoch),
-        steps_per_epoch=epoch,
-        verbose=0,
-        callbacks=[ProgressBar(f"training {model_dir.name}", optimization.steps)],
-    )
+    strategy = devices.set_up(config.distribution, optimization.seed)
+    data = load_data(config.data)
+    part = data.parts["train"]
+    _warn_of_collapse(config, part.num_classes)
+    batch_size = optimization.batch_size * strategy.num_replicas_in_sync
+    with strategy.scope():
+        encoder = models.build_encoder(
+            config.model.model,
+            config.model.embedding_dim,
+            config.model.activation,
+            input_shape=data.shape,
+            width=config.model.width,
+            initial_probability=config.model.initial_probability,
+        )
+        model = build_training_model(encoder, part.num_classes, config.objective)
+        model.compile(build_optimizer(optimization), build_loss(config.objective))
+        start = checkpoints.restore(model_dir / "checkpoints" / checkpoints.LAST, model)
+    batches = data.training_batches(part, batch_size, optimization.seed, start_step=start)
+    callbacks = []
+    if devices.is_chief():
+        recorder = Recorder(
+            model_dir,
+            encoder,
+            optimization.steps,
+            start,
+            batch_size,
+            Intervals(log.evaluate_every, log.checkpoint_every),
+            next(iter(batches))[0][:256].numpy(),
+            evaluator(encoder, data, log.rerank_model_dir),
+        )
+        callbacks.append(recorder)
+    # An "epoch" of Keras is an interval of the curves here; the last one may be shorter.
+    for stop, interval in _intervals(start, optimization.steps, log.summary_every):
+        steps = stop - start
+        model.fit(
+            data.training_batches(part, batch_size, optimization.seed, start_step=start),
+            epochs=steps // interval,
+            steps_per_epoch=interval,
+            verbose=0,
+            callbacks=callbacks,
+        )
+        start = stop
     record = {
         "config": dataclasses.asdict(config),
         "num_classes": part.num_classes,
-        "steps_per_point": epoch,
-        "curves": history.history,
-        "seconds": time.perf_counter() - started,
+        "replicas": strategy.num_replicas_in_sync,
         "provenance": provenance(),
     }
-    save_run(model_dir, encoder, record)
+    if devices.is_chief():
+        recorder.close()
+        record["seconds"] = sum(row["seconds"] for row in recorder.curves)
+        save_run(model_dir, encoder, {**record, "curves": recorder.curves})
     return record
+
+
+def _intervals(start: int, steps: int, every: int) -> list[tuple[int, int]]:
+    """Returns (end, interval) of the whole intervals from `start` on, and of the rest."""
+    whole = start + (steps - start) // every * every
+    return [(stop, n) for stop, n in ((whole, every), (steps, steps - whole)) if n and stop > start]
+
+
+def _warn_of_collapse(config: TrainConfig, num_classes: int) -> None:
+    if config.objective.regularizer != "none" and config.model.embedding_dim >= num_classes:
+        logging.warning(
+            "--embedding_dim=%d is not below the %d training classes: a sparse model can collapse "
+            "to one dimension per class and fail on unseen classes (section 4 of the paper)",
+            config.model.embedding_dim,
+            num_classes,
+        )
 
 
 def main() -> None:
@@ -125,10 +277,13 @@ def main() -> None:
         from_flags(ModelConfig),
         from_flags(ObjectiveConfig),
         from_flags(OptimizationConfig),
+        from_flags(DistributionConfig),
     )
+    check(config)
     model_dir = app.writable_folder("model_dir", MODEL_DIR.value)
-    record = train(config, model_dir)
-    print(f"{model_dir / ENCODER}: trained in {record['seconds']:.0f} s")
+    record = train(config, model_dir, from_flags(LoggingConfig))
+    if "seconds" in record:
+        print(f"{model_dir / ENCODER}: trained in {record['seconds']:.0f} s")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 An unknown flag, a value outside its choices, or a path that cannot be used ends the script with one
 line on stderr that names the flag, the value and what was expected, and exit code 2. Anything else
-is a bug and keeps its traceback.
+is a bug and keeps its traceback. `--preset=NAME` stands for the flagfile NAME in `presets/`.
 """
 
 import os
@@ -14,31 +14,42 @@ from typing import NoReturn
 
 from absl import app, flags
 
-EXIT_USAGE = 2
+PRESETS = pathlib.Path(__file__).parent / "presets"
 
 
-class UsageError(Exception):
-    """A mistake of the caller that one sentence explains; ends the script without a traceback."""
+class Failure(Exception):  # noqa: N818 - not all of them are errors of ours
+    """Ends the script with one line on stderr and `exit_code`, without a traceback."""
+
+    exit_code = 1
+
+
+class UsageError(Failure):
+    """A mistake of the caller that one sentence explains."""
+
+    exit_code = 2
 
 
 def run(main: Callable[[], int | None]) -> NoReturn:
     """Parses the flags, calls `main()` and exits with what it returns (None is 0)."""
 
     def parse(argv: list[str]) -> list[str]:
+        if {"-h", "--help"} & set(argv):
+            _show_own_flags()
+            app.usage(shorthelp=True, writeto_stdout=True, exitcode=0)
         try:
-            return flags.FLAGS(argv)
+            return flags.FLAGS([_expand_preset(argument) for argument in argv])
         except flags.UnrecognizedFlagError as error:
-            _fail(f"{error}; --help lists the flags")
-        except flags.Error as error:
-            _fail(str(error))
+            _fail(UsageError(f"{error}; --help lists the flags"))
+        except (flags.Error, UsageError) as error:
+            _fail(UsageError(error))
 
     def guarded(argv: list[str]) -> int | None:
         if len(argv) > 1:
-            _fail(f"unexpected argument {argv[1]!r}: values are given as --flag=value")
+            _fail(UsageError(f"unexpected argument {argv[1]!r}: write --flag=value"))
         try:
             return main()
-        except UsageError as error:
-            _fail(str(error))
+        except Failure as error:
+            _fail(error)
 
     app.run(guarded, flags_parser=parse)
     raise AssertionError("app.run does not return")
@@ -82,7 +93,29 @@ def _path(flag: str, value: str | None, wanted: str) -> pathlib.Path:
     return pathlib.Path(value).expanduser()
 
 
-def _fail(message: str) -> NoReturn:
+def preset_path(name: str) -> pathlib.Path:
+    """Returns the flagfile of a preset, or raises UsageError naming all of them."""
+    path = PRESETS / f"{name}.flags"
+    if not path.exists():
+        choices = sorted(preset.name.removesuffix(".flags") for preset in PRESETS.glob("*.flags"))
+        raise UsageError(f"--preset={name}: expected one of {', '.join(choices)}")
+    return path
+
+
+def _show_own_flags() -> None:
+    """Counts the flags of this package as the script's own, which are those that --help shows."""
+    for module, defined in flags.FLAGS.flags_by_module_dict().items():
+        if module.startswith(__package__):
+            for flag in defined:
+                flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
+
+
+def _expand_preset(argument: str) -> str:
+    flag, _, name = argument.partition("=")
+    return f"--flagfile={preset_path(name)}" if flag in ("--preset", "-preset") else argument
+
+
+def _fail(failure: Failure) -> NoReturn:
     script = os.path.basename(sys.argv[0]).removesuffix(".py")
-    print(f"{script}: {' '.join(message.split())}", file=sys.stderr)
-    sys.exit(EXIT_USAGE)
+    print(f"{script}: {' '.join(str(failure).split())}", file=sys.stderr)
+    sys.exit(failure.exit_code)

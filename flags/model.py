@@ -4,7 +4,7 @@ import dataclasses
 
 from absl import flags
 
-MODELS = ["convnet", "mobilefacenet", "nin", "resnet101", "resnet20"]
+MODELS = ["convnet", "mlp", "mobilefacenet", "nin", "resnet101", "resnet20"]
 ACTIVATIONS = ["none", "relu", "soft_threshold"]
 
 
@@ -16,9 +16,16 @@ class ModelConfig:
     embedding_dim: int = 512
     activation: str = "relu"
     width: float = 1.0
+    initial_probability: float | None = None
 
 
-flags.DEFINE_enum("model", ModelConfig.model, MODELS, "Architecture of the encoder.")
+flags.DEFINE_enum(
+    "model",
+    ModelConfig.model,
+    MODELS,
+    "Architecture: mobilefacenet and resnet101 for faces of 112x112, nin and resnet20 for CIFAR, "
+    "convnet for glyphs, mlp for dense embeddings.",
+)
 flags.DEFINE_integer(
     "embedding_dim",
     ModelConfig.embedding_dim,
@@ -34,4 +41,12 @@ flags.DEFINE_enum(
 )
 flags.DEFINE_float(
     "width", ModelConfig.width, "Multiplier of the numbers of channels.", lower_bound=0.01
+)
+flags.DEFINE_float(
+    "initial_probability",
+    ModelConfig.initial_probability,
+    "Probability that a dimension is active before training. A short training gets sparse sooner "
+    "from a low one; default: that of a batch norm with bias 0 and scale 1 (0.5 for relu).",
+    lower_bound=1e-4,
+    upper_bound=0.9999,
 )

@@ -1,9 +1,10 @@
-"""The objective: ArcFace loss plus lambda(t) times a sparsity penalty."""
+"""The objective: metric loss plus lambda(t) times a sparsity penalty."""
 
 import dataclasses
 
 from absl import flags
 
+LOSSES = ["arcface", "triplet"]
 REGULARIZERS = ["none", "flops", "l1"]
 SCOPES = ["global", "replica"]
 
@@ -12,18 +13,25 @@ SCOPES = ["global", "replica"]
 class ObjectiveConfig:
     """The objective."""
 
+    loss: str = "arcface"
     margin: float = 0.5
     scale: float = 64.0
     regularizer: str = "flops"
     regularizer_weight: float = 30.0
     regularizer_scope: str = "global"
-    warmup_steps: int = 1000
+    warmup_steps: int = 500
 
 
-flags.DEFINE_float(
-    "margin", ObjectiveConfig.margin, "Angular margin m of ArcFace, in radians.", lower_bound=0.0
+flags.DEFINE_enum(
+    "loss", ObjectiveConfig.loss, LOSSES, "Metric loss; triplet mines semi-hard negatives."
 )
-flags.DEFINE_float("scale", ObjectiveConfig.scale, "Scale s of ArcFace.", lower_bound=1e-6)
+flags.DEFINE_float(
+    "margin",
+    ObjectiveConfig.margin,
+    "Margin m: an angle in radians for arcface, a squared distance for triplet.",
+    lower_bound=0.0,
+)
+flags.DEFINE_float("scale", ObjectiveConfig.scale, "Scale s of arcface.", lower_bound=1e-6)
 flags.DEFINE_enum(
     "regularizer",
     ObjectiveConfig.regularizer,

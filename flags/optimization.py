@@ -5,7 +5,7 @@ import dataclasses
 from absl import flags
 
 OPTIMIZERS = ["adam", "sgd"]
-LEARNING_RATE_SCHEDULES = ["constant", "cosine"]
+LEARNING_RATE_SCHEDULES = ["constant", "cosine", "step"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,6 +15,7 @@ class OptimizationConfig:
     optimizer: str = "adam"
     learning_rate: float = 0.001
     learning_rate_schedule: str = "cosine"
+    decay_steps: int = 0
     steps: int = 1500
     batch_size: int = 256
     seed: int = 0
@@ -36,10 +37,21 @@ flags.DEFINE_enum(
     "learning_rate_schedule",
     OptimizationConfig.learning_rate_schedule,
     LEARNING_RATE_SCHEDULES,
-    "cosine falls from --learning_rate to 0 over --steps.",
+    "cosine falls from --learning_rate to 0 over --steps; step is divided by 10 at --decay_steps.",
+)
+flags.DEFINE_integer(
+    "decay_steps",
+    OptimizationConfig.decay_steps,
+    "Step at which the learning rate is divided by 10, with --learning_rate_schedule=step.",
+    lower_bound=0,
 )
 flags.DEFINE_integer("steps", OptimizationConfig.steps, "Training steps.", lower_bound=1)
-flags.DEFINE_integer("batch_size", OptimizationConfig.batch_size, "Images per step.", lower_bound=2)
+flags.DEFINE_integer(
+    "batch_size",
+    OptimizationConfig.batch_size,
+    "Examples per step and replica, as in the paper.",
+    lower_bound=2,
+)
 flags.DEFINE_integer(
     "seed",
     OptimizationConfig.seed,

@@ -3,6 +3,6 @@
 from absl import flags
 
 MODEL_DIR = flags.DEFINE_string(
-    "model_dir", None, "Folder of a training run: the encoder and its record."
+    "model_dir", None, "Folder of a training run: encoder, record, checkpoints, TensorBoard events."
 )
 OUTPUT = flags.DEFINE_string("output", None, "File to write.")

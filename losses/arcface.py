@@ -3,6 +3,7 @@
 import math
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from sparse_embed.common.checks import check_number
@@ -41,7 +42,7 @@ def arcface(labels, cosines, margin: float = 0.5, scale: float = 64.0) -> tf.Ten
     # infinite where sin(theta) = 0: below half a rounding unit of cos(theta), take the sine as
     # zero and constant. The inner `where` keeps the infinity from turning into 0 * inf = NaN.
     squared_sine = (1.0 - target) * (1.0 + target)
-    away = squared_sine > cosines.dtype.as_numpy_dtype(0.5 * _epsilon(cosines.dtype))
+    away = squared_sine > 0.5 * np.finfo(cosines.dtype.as_numpy_dtype).eps
     sine = tf.where(away, tf.sqrt(tf.where(away, squared_sine, 1.0)), 0.0)
     with_margin = tf.where(
         target >= -math.cos(margin),  # theta <= pi - m
@@ -52,11 +53,6 @@ def arcface(labels, cosines, margin: float = 0.5, scale: float = 64.0) -> tf.Ten
     rows = tf.range(tf.shape(labels)[0])
     logits = tf.tensor_scatter_nd_update(cosines, tf.stack([rows, labels], axis=1), with_margin)
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=scale * logits)
-
-
-def _epsilon(dtype: tf.DType) -> float:
-    """Returns the distance from 1 to the next larger number."""
-    return 2.0**-23 if dtype == tf.float32 else 2.0**-52
 
 
 @keras.saving.register_keras_serializable(package="sparse_embed")

@@ -40,11 +40,14 @@ def l1_norm(activations) -> tf.Tensor:
 class ActivationRegularization(keras.layers.Layer):
     """Passes its input through and adds lambda(t) * penalty(mean activations) to the loss.
 
-    The loss is added while training only: lambda(t) grows during the warm-up, so that adding it
-    while evaluating would let validation losses of different steps or weights not be compared.
-    The penalty itself is reported in both. Metrics in the logs of `fit` and `evaluate`:
-    `<name>_weight`, lambda at the latest step, and `<name>_penalty`, the penalty without its
-    weight, averaged over the batches.
+    The loss is added while training only: lambda(t) grows during the warm-up, and validation losses
+    that contain it could be compared neither between steps nor between weights. The penalty itself
+    is reported in both. Metrics in the logs of `fit` and `evaluate`, with averages over examples as
+    Keras forms them for `loss`:
+
+    - `<name>_weight`: lambda at the latest step.
+    - `<name>_penalty`: average penalty of the batches, without the weight.
+    - `<name>_loss`: average of what was added to the loss, 0 in `evaluate`.
 
     The layer counts the training steps itself (t = 0 at the first one). The count is saved with
     the model, hence a schedule goes on after a restart where it stopped.
@@ -75,6 +78,7 @@ class ActivationRegularization(keras.layers.Layer):
         self.scope = check_choice("scope", scope, ("global", "replica"))
         self._weight_metric = keras.metrics.Mean(name=f"{self.name}_weight")
         self._penalty_metric = keras.metrics.Mean(name=f"{self.name}_penalty")
+        self._loss_metric = keras.metrics.Mean(name=f"{self.name}_loss")
 
     def penalty(self, mean_activations: tf.Tensor) -> tf.Tensor:
         """Returns the penalty, a scalar, given the (d,) mean absolute activations."""
@@ -94,8 +98,8 @@ class ActivationRegularization(keras.layers.Layer):
     def call(self, inputs, training=False):
         """Returns `inputs`; adds the loss if `training`."""
         absolute = _absolute(inputs)
-        total = tf.reduce_sum(absolute, axis=0)
-        count = tf.cast(tf.shape(absolute)[0], total.dtype)
+        examples = tf.shape(absolute)[0]
+        total, count = tf.reduce_sum(absolute, axis=0), tf.cast(examples, absolute.dtype)
         if self.scope == "global":
             total, count = all_reduce_sum(total, count)
         # A replica's part of a last, incomplete batch may be empty.
@@ -106,10 +110,11 @@ class ActivationRegularization(keras.layers.Layer):
             weight = weight(tf.convert_to_tensor(self.step))
         weight = tf.cast(weight, penalty.dtype)
 
-        self._penalty_metric.update_state(penalty)
+        self._penalty_metric.update_state(penalty, sample_weight=examples)
         self._weight_metric.reset_state()  # the latest value, not the mean over the epoch
         self._weight_metric.update_state(weight)
         if training:
+            self._loss_metric.update_state(weight * penalty, sample_weight=examples)
             # In this order: replicas wait for each other at the counter, hence all of them have
             # cleared the losses of the step before, which they share, when the first adds its own.
             self.step.assign_add(1)
@@ -142,9 +147,10 @@ class ActivationRegularization(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="sparse_embed")
 class FlopsRegularization(ActivationRegularization):
-    """Adds lambda(t) * sum_j abar_j^2, the relaxed FLOPs of the batch (section 4)."""
+    """Adds lambda(t) * sum_j abar_j^2, the relaxed FLOPs of the batch (section 4).
 
-    __doc__ += (ActivationRegularization.__doc__ or "").partition("\n")[2]
+    Arguments, metrics and use with several replicas: see `ActivationRegularization`.
+    """
 
     def __init__(self, weight, scope="global", name="flops", **kwargs):
         super().__init__(weight, scope=scope, name=name, **kwargs)
@@ -156,9 +162,10 @@ class FlopsRegularization(ActivationRegularization):
 
 @keras.saving.register_keras_serializable(package="sparse_embed")
 class L1Regularization(ActivationRegularization):
-    """Adds lambda(t) * sum_j abar_j, the mean l1 norm of the batch: the paper's baseline."""
+    """Adds lambda(t) * sum_j abar_j, the mean l1 norm of the batch: the paper's baseline.
 
-    __doc__ += (ActivationRegularization.__doc__ or "").partition("\n")[2]
+    Arguments, metrics and use with several replicas: see `ActivationRegularization`.
+    """
 
     def __init__(self, weight, scope="global", name="l1", **kwargs):
         super().__init__(weight, scope=scope, name=name, **kwargs)

@@ -44,7 +44,8 @@ class SparsityMetrics(keras.metrics.Metric):
         super().__init__(name=name, **kwargs)
         self.dimensions = int(check_number("dimensions", dimensions, integer=True, minimum=1))
         # float64 counts exactly up to 2^53; float32 would stop counting at 2^24 examples. Each
-        # replica keeps its own totals, which are added up when somebody reads them.
+        # replica keeps its own totals, which are added up when an epoch ends. (Within an epoch, the
+        # progress bar of `fit` shows the average of the replicas' figures.)
         shape = (self.dimensions,)
         self._nonzeros = self.add_variable(shape, "zeros", dtype="float64", name="nonzeros")
         self._absolute = self.add_variable(shape, "zeros", dtype="float64", name="absolute")
@@ -59,13 +60,15 @@ class SparsityMetrics(keras.metrics.Metric):
         self._absolute.assign_add(tf.reduce_sum(tf.cast(tf.abs(embeddings), tf.float64), axis=0))
         self._examples.assign_add(tf.cast(tf.shape(embeddings)[0], tf.float64))
 
+    def probabilities(self) -> tf.Tensor:
+        """Returns p_j, how likely each dimension is to be active, as (d,) float64."""
+        return tf.convert_to_tensor(self._nonzeros) / tf.convert_to_tensor(self._examples)
+
     def result(self) -> dict:
         """Returns the figures."""
-        counts, examples = (
-            tf.convert_to_tensor(self._nonzeros),
-            tf.convert_to_tensor(self._examples),
-        )
-        p = counts / examples
+        p = self.probabilities()
+        counts = tf.convert_to_tensor(self._nonzeros)
+        examples = tf.convert_to_tensor(self._examples)
         flops = tf.reduce_sum(tf.square(p))
         figures = {
             "flops_per_row": flops,
@@ -101,6 +104,10 @@ class SparsityMonitor(keras.layers.Layer):
     def build(self, input_shape):
         """Creates the totals."""
         self._figures = SparsityMetrics(input_shape[-1], name=self.name)
+
+    def probabilities(self) -> tf.Tensor:
+        """Returns p_j of the examples since the epoch's beginning, as (d,) float64."""
+        return self._figures.probabilities()
 
     def call(self, inputs):
         """Returns `inputs`."""

@@ -9,6 +9,7 @@ import keras
 from sparse_embed.common.checks import check_choice, check_number
 from sparse_embed.models.convnet import convnet
 from sparse_embed.models.head import embedding_head
+from sparse_embed.models.mlp import mlp
 from sparse_embed.models.mobilefacenet import mobilefacenet
 from sparse_embed.models.nin import nin
 from sparse_embed.models.resnet20 import resnet20
@@ -20,19 +21,21 @@ class Architecture(NamedTuple):
 
     Attributes:
         backbone: maps Keras tensors of images, and `width`, to features (batch, n).
-        stride: the product of all strides, hence the smallest height and width of an image.
+        minimum: the smallest shape of an example. For images the product of all strides is the
+            smallest height and width.
     """
 
     backbone: Callable
-    stride: int
+    minimum: tuple[int, ...]
 
 
 ARCHITECTURES = {
-    "convnet": Architecture(convnet, 8),
-    "mobilefacenet": Architecture(mobilefacenet, 16),
-    "nin": Architecture(nin, 4),
-    "resnet101": Architecture(resnet101, 16),
-    "resnet20": Architecture(resnet20, 4),
+    "convnet": Architecture(convnet, (8, 8, 1)),
+    "mlp": Architecture(mlp, (1,)),
+    "mobilefacenet": Architecture(mobilefacenet, (16, 16, 1)),
+    "nin": Architecture(nin, (4, 4, 1)),
+    "resnet101": Architecture(resnet101, (16, 16, 1)),
+    "resnet20": Architecture(resnet20, (4, 4, 1)),
 }
 
 
@@ -40,24 +43,29 @@ def build_encoder(
     name: str,
     embedding_dim: int,
     activation: str,
-    input_shape: tuple[int, int, int],
+    input_shape: tuple[int, ...],
     width: float = 1.0,
+    initial_probability: float | None = None,
 ) -> keras.Model:
-    """Returns a model that maps images to embeddings of unit norm.
+    """Returns a model that maps images (or dense embeddings) to embeddings of unit norm.
 
     The model is made of Keras' own layers alone: its `.keras` file is read by
     `keras.models.load_model(path)` anywhere, without this package.
 
     Args:
-        name: "convnet", "mobilefacenet", "nin", "resnet101" or "resnet20".
+        name: "convnet", "mobilefacenet", "nin", "resnet101" or "resnet20"; "mlp" for examples that
+            are vectors.
         embedding_dim: dimension of the embeddings. The paper has 1024 for sparse embeddings of
             faces, 128 and 512 for dense ones, 64 for CIFAR-100.
         activation: "relu" or "soft_threshold" for sparse embeddings, "none" for dense ones (see
             `embedding_head`).
         input_shape: (height, width, channels) of an image, such as (112, 112, 3) for faces. The
-            images are expected roughly centred and scaled, as the data pipelines give them.
+            images are expected roughly centred and scaled, as the data pipelines give them. For
+            "mlp", (dim,).
         width: multiplies the channels of every layer but the embedding; below 1 for a network that
             trains on a CPU.
+        initial_probability: how likely a dimension is to be active before training (see
+            `embedding_head`).
 
     Returns:
         A `keras.Model` from float images (batch, *input_shape) to float32 embeddings (batch,
@@ -69,22 +77,23 @@ def build_encoder(
     """
     check_choice("name", name, ARCHITECTURES)
     check_number("width", width, above=0)
-    backbone, stride = ARCHITECTURES[name]
-    _check_input_shape(name, input_shape, stride)
-    images = keras.Input(tuple(input_shape), name="images")
-    embeddings = embedding_head(backbone(images, width), embedding_dim, activation)
-    return keras.Model(images, embeddings, name=name)
+    backbone, minimum = ARCHITECTURES[name]
+    _check_input_shape(name, input_shape, minimum)
+    examples = keras.Input(tuple(input_shape), name="images" if len(minimum) == 3 else "vectors")
+    embeddings = embedding_head(
+        backbone(examples, width), embedding_dim, activation, initial_probability
+    )
+    return keras.Model(examples, embeddings, name=name)
 
 
-def _check_input_shape(name: str, input_shape: tuple[int, int, int], stride: int) -> None:
-    """Raises ValueError unless it is three integers of at least (stride, stride, 1)."""
+def _check_input_shape(name: str, input_shape: tuple[int, ...], minimum: tuple[int, ...]) -> None:
+    """Raises ValueError unless it is as many integers as `minimum` has, and none is smaller."""
     shape = tuple(input_shape) if isinstance(input_shape, (tuple, list)) else ()
-    minimum = (stride, stride, 1)
-    if len(shape) != 3 or not all(
+    if len(shape) != len(minimum) or not all(
         isinstance(side, numbers.Integral) and side >= least
         for side, least in zip(shape, minimum, strict=True)
     ):
+        axes = "(height, width, channels)" if len(minimum) == 3 else "(dim,)"
         raise ValueError(
-            f"input_shape={input_shape!r}: expected integers (height, width, channels), for {name} "
-            f"at least {minimum}"
+            f"input_shape={input_shape!r}: expected integers {axes}, for {name} at least {minimum}"
         )

@@ -11,6 +11,8 @@ at the end of this file are for training and for other networks: a model with on
 after `import sparse_embed.models`.
 """
 
+import statistics
+
 import keras
 from keras import ops
 
@@ -45,7 +47,9 @@ def l2_normalize(x, axis: int = -1):
     return x * scale
 
 
-def embedding_head(features, embedding_dim: int, activation: str):
+def embedding_head(
+    features, embedding_dim: int, activation: str, initial_probability: float | None = None
+):
     """Linear map -> batch norm -> activation -> unit norm.
 
     The layers are named `embedding_linear`, `embedding_norm`, `embedding_activation` (its output is
@@ -57,6 +61,10 @@ def embedding_head(features, embedding_dim: int, activation: str):
         embedding_dim: dimension d of the embedding.
         activation: "relu" for max(x, 0); "soft_threshold" for sgn(x) max(|x| - 1/2, 0); "none" for
             dense embeddings.
+        initial_probability: how likely a dimension is to be active before training, by the choice
+            of the batch norm's first `beta` or `gamma`. None leaves them at 0 and 1, which is 0.5
+            for relu and 0.62 for the soft threshold. Adam moves `beta` by at most the learning rate
+            per step: from 0.5, a short training ends before it is sparse.
 
     Returns:
         Keras tensor (batch, embedding_dim) of unit-norm rows; a row without any active dimension is
@@ -67,13 +75,35 @@ def embedding_head(features, embedding_dim: int, activation: str):
     x = keras.layers.Dense(
         embedding_dim, use_bias=False, kernel_initializer="he_normal", name="embedding_linear"
     )(features)
-    x = batch_norm(x, dtype="float32", name="embedding_norm")
+    first = _initial_norm(activation, initial_probability)
+    x = batch_norm(x, dtype="float32", name="embedding_norm", **first)
     x = keras.layers.Activation(
         ACTIVATIONS[activation], dtype="float32", name="embedding_activation"
     )(x)
     # A model of its own, so that the encoder shows one layer `embedding` and not seven operations.
     activations = keras.Input((embedding_dim,), dtype="float32")
     return keras.Model(activations, l2_normalize(activations), name="embedding")(x)
+
+
+def _initial_norm(activation: str, probability: float | None) -> dict:
+    """Initializers of a batch norm after which a dimension is active with that probability.
+
+    Its output is N(beta, gamma^2) at first. ReLU: P(N(beta, 1) > 0) = Phi(beta). Soft threshold:
+    P(|N(0, gamma^2)| > 1/2) = 2 Phi(-1 / (2 gamma)).
+    """
+    if probability is None:
+        return {}
+    check_number("initial_probability", probability, above=0)
+    if probability >= 1 or activation == "none":
+        raise ValueError(
+            f"initial_probability={probability!r}: expected a number below 1, and an activation "
+            f"that can be zero, not {activation}"
+        )
+    quantile = statistics.NormalDist().inv_cdf
+    if activation == "relu":
+        return {"beta_initializer": keras.initializers.Constant(quantile(probability))}
+    gamma = -0.5 / quantile(probability / 2)
+    return {"gamma_initializer": keras.initializers.Constant(gamma)}
 
 
 @keras.saving.register_keras_serializable("sparse_embed")

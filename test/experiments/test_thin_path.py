@@ -28,8 +28,8 @@ def runs(tmp_path_factory):
         "sparse": ["--regularizer_weight=30", "--warmup_steps=40", "--embedding_dim=128"],
     }
     for name, flags in kinds.items():
-        common = [f"--steps={STEPS}", "--batch_size=128", f"--model_dir={folder / name}"]
-        run("train", *flags, *common)
+        flags += [f"--steps={STEPS}", "--batch_size=128", "--summary_every=25"]
+        run("train", *flags, f"--model_dir={folder / name}")
         output = folder / f"{name}{'.npz' if name == 'sparse' else '.npy'}"
         run(
             "embed",
@@ -47,9 +47,10 @@ def test_training_is_recorded(runs):
     assert record["config"]["objective"]["regularizer_weight"] == 30
     assert record["num_classes"] > 1024
     assert record["provenance"]["versions"]["tensorflow"]
-    assert all(len(curve) == 1 for curve in record["curves"].values())
-    # lambda(t) = 30 min(1, t/40)^2 is 30 at the last step, t = 59.
-    assert record["curves"]["flops_weight"][0] == pytest.approx(30)
+    assert [row["step"] for row in record["curves"]] == [25, 50, 60]
+    # lambda(t) = 30 min(1, t/40)^2; the 25th step is t = 24.
+    weights = [row["regularizer_weight"] for row in record["curves"]]
+    assert weights == pytest.approx([30 * (24 / 40) ** 2, 30, 30])
 
 
 def test_embeddings_are_unit_norm_and_labelled(runs):

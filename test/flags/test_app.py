@@ -45,6 +45,7 @@ def test_help_names_the_flags():
     result = run("train", "--help")
     assert "--regularizer_weight" in result.stdout
     assert "lambda" in result.stdout
+    assert result.returncode == 0
 
 
 def test_bugs_keep_their_traceback(tmp_path):

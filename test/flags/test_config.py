@@ -6,7 +6,8 @@ from absl import flags as absl_flags
 from absl.testing import flagsaver
 
 from sparse_embed import flags, models
-from sparse_embed.flags import data, model, objective, optimization
+from sparse_embed.datasets import catalogue
+from sparse_embed.flags import data, distribution, logging, model, objective, optimization
 from sparse_embed.flags.config import from_flags
 
 CONFIGS = [
@@ -14,6 +15,8 @@ CONFIGS = [
     model.ModelConfig,
     objective.ObjectiveConfig,
     optimization.OptimizationConfig,
+    distribution.DistributionConfig,
+    logging.LoggingConfig,
 ]
 PRESETS = sorted((pathlib.Path(flags.__file__).parent / "presets").glob("*.flags"))
 
@@ -33,7 +36,7 @@ def test_flags_without_values_give_the_defaults(parsed, config_class):
 
 def test_flags_end_in_the_field_of_the_same_name(parsed):
     parsed("--embedding_dim=64", "--activation=soft_threshold")
-    assert from_flags(model.ModelConfig) == model.ModelConfig("convnet", 64, "soft_threshold", 1.0)
+    assert from_flags(model.ModelConfig) == model.ModelConfig("convnet", 64, "soft_threshold")
 
 
 def test_configs_are_frozen():
@@ -51,3 +54,4 @@ def test_presets_parse(parsed, preset):
 def test_choices_are_those_of_the_library():
     assert set(model.MODELS) == set(models.ARCHITECTURES)
     assert set(model.ACTIVATIONS) == set(models.ACTIVATIONS)
+    assert set(data.DATASETS) == set(catalogue.NAMES)

@@ -1,0 +1,61 @@
+"""Sets TensorFlow up as the distribution flags say; once, before anything else uses it."""
+
+import json
+import os
+from typing import TYPE_CHECKING
+
+from sparse_embed.flags import app
+from sparse_embed.flags.distribution import DistributionConfig
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+
+def set_up(config: DistributionConfig, seed: int) -> "tf.distribute.Strategy":
+    """Seeds the random generators, sets precision and determinism, and returns the strategy.
+
+    Raises:
+        UsageError: the strategy does not fit the machine or the environment.
+    """
+    import keras
+    import tensorflow as tf
+
+    if config.logical_cpus > 1:
+        (cpu,) = tf.config.list_physical_devices("CPU")
+        parts = [tf.config.LogicalDeviceConfiguration()] * config.logical_cpus
+        tf.config.set_logical_device_configuration(cpu, parts)
+    keras.config.set_dtype_policy(config.precision)
+    keras.utils.set_random_seed(seed)
+    if config.deterministic:
+        tf.config.experimental.enable_op_determinism()
+    gpus = tf.config.list_logical_devices("GPU")
+    if config.strategy == "multi_worker":
+        return _multi_worker()
+    if config.strategy == "mirrored" or (config.strategy == "auto" and len(gpus) > 1):
+        devices = [device.name for device in gpus or tf.config.list_logical_devices("CPU")]
+        # On CPUs the default collectives can mis-pair when several programs run in one process.
+        reduction = None if gpus else tf.distribute.ReductionToOneDevice()
+        return tf.distribute.MirroredStrategy(devices, cross_device_ops=reduction)
+    return tf.distribute.get_strategy()
+
+
+def _multi_worker() -> "tf.distribute.Strategy":
+    import tensorflow as tf
+
+    value = os.environ.get("TF_CONFIG", "")
+    try:
+        description = json.loads(value)
+        workers = description["cluster"]["worker"]
+        workers[description["task"]["index"]]
+    except (ValueError, KeyError, IndexError, TypeError) as error:
+        raise app.UsageError(
+            f"--strategy=multi_worker with TF_CONFIG={value!r}: expected JSON with the addresses "
+            'of all workers in ["cluster"]["worker"] and this one\'s number in ["task"]["index"]'
+        ) from error
+    return tf.distribute.MultiWorkerMirroredStrategy()
+
+
+def is_chief() -> bool:
+    """Whether this process writes the results: the first worker does, or the only process."""
+    value = os.environ.get("TF_CONFIG")
+    return not value or json.loads(value).get("task", {}).get("index", 0) == 0

@@ -1,0 +1,164 @@
+"""The callback that watches a training run: bar, guards, evaluation, curves, checkpoints."""
+
+import dataclasses
+import json
+import pathlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import tqdm
+
+from sparse_embed.common.files import atomic_path
+from sparse_embed.experiments import checkpoints, guards
+from sparse_embed.experiments.summaries import Summaries
+from sparse_embed.losses import SparsityMonitor
+from sparse_embed.losses.regularizers import ActivationRegularization
+
+CURVES = "curves.json"
+_LOOK_EVERY = 20  # steps between two looks at the loss: each waits for the device
+
+
+@dataclasses.dataclass(frozen=True)
+class Intervals:
+    """Steps between two evaluations, and between two checkpoints."""
+
+    evaluate: int
+    checkpoint: int
+
+
+class Recorder(keras.callbacks.Callback):
+    """Looks at the run after each "epoch", which is an interval of the curves.
+
+    In this order: guards (so that nothing bad is saved), evaluation, curves, TensorBoard,
+    checkpoints. Where several processes train together, only the chief gets one.
+
+    Args:
+        model_dir: the run's folder.
+        encoder: the part of the model that gives embeddings.
+        steps: length of the run.
+        start: steps trained before.
+        batch_size: examples per step over all replicas.
+        intervals: how often to evaluate and to save.
+        sample: some training examples, for histograms and pictures.
+        evaluate: returns figures on unseen classes; None if there are none.
+    """
+
+    def __init__(
+        self,
+        model_dir: pathlib.Path,
+        encoder: keras.Model,
+        steps: int,
+        start: int,
+        batch_size: int,
+        intervals: Intervals,
+        sample: np.ndarray,
+        evaluate: Callable[[], dict[str, float]] | None,
+    ):
+        super().__init__()
+        self._model_dir = model_dir
+        self._encoder = encoder
+        self._steps, self._batch_size = steps, batch_size
+        self._intervals = intervals
+        self._sample = sample
+        self._evaluate = evaluate
+        self._summaries = Summaries(model_dir / "tensorboard")
+        self.curves = _read_curves(model_dir / CURVES, start)
+        self._bar = tqdm.tqdm(total=steps, initial=start, desc=model_dir.name, unit="step")
+        if start == 0 and sample.ndim == 4:
+            self._summaries.images(0, sample)
+
+    def on_train_begin(self, logs=None):
+        """Looks up the layers that tell of sparsity."""
+        self._monitor = _only(SparsityMonitor, self.model)
+        self._regularization = _only(ActivationRegularization, self.model)
+        self._clock = time.perf_counter()
+
+    def on_train_batch_end(self, batch, logs=None):
+        """Moves the bar on, and looks now and then whether the loss is finite."""
+        self._bar.update()
+        if batch % _LOOK_EVERY == 0 and logs:
+            guards.check_finite({"loss": float(logs["loss"])}, self._bar.n)
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Guards, evaluates, records and saves."""
+        step = int(self.model.optimizer.iterations)
+        figures = {name: float(value) for name, value in (logs or {}).items()}
+        guards.check_finite(figures, step)
+        if self._regularization is not None:
+            guards.check_alive(figures, self._encoder.output_shape[-1], step)
+        figures.update(self._terms(figures))
+        figures["learning_rate"] = float(self.model.optimizer.learning_rate)
+        elapsed, trained = time.perf_counter() - self._clock, step - self._last_step()
+        figures["seconds"] = elapsed
+        figures["images_per_second"] = trained * self._batch_size / elapsed
+        if self._evaluate and self._due(step, self._intervals.evaluate):
+            figures.update(self._evaluate())
+        self.curves.append({"step": step, **figures})
+        self._show(figures)
+        self._summaries.scalars(step, figures)
+        if self._monitor is not None:
+            embeddings = self._encoder(self._sample, training=False).numpy()
+            probabilities = np.asarray(self._monitor.probabilities())
+            self._summaries.histograms(step, probabilities, embeddings)
+        if self._due(step, self._intervals.checkpoint):
+            self._save(figures)
+        self._clock = time.perf_counter()  # evaluation and saving are not training
+
+    def close(self) -> None:
+        """Ends the progress bar; `fit` may have been called several times."""
+        self._bar.close()
+
+    def _terms(self, figures: dict[str, float]) -> dict[str, float]:
+        """Splits the loss into its terms."""
+        if self._regularization is None:
+            return {"metric_loss": figures["loss"]}
+        name = self._regularization.name
+        return {
+            "metric_loss": figures["loss"] - figures[f"{name}_loss"],
+            "penalty_loss": figures[f"{name}_loss"],
+            "penalty": figures[f"{name}_penalty"],
+            "regularizer_weight": figures[f"{name}_weight"],
+        }
+
+    def _due(self, step: int, interval: int) -> bool:
+        return step >= self._steps or step // interval > self._last_step() // interval
+
+    def _last_step(self) -> int:
+        previous = [row["step"] for row in self.curves if row["step"] < self._bar.n]
+        return max(previous, default=0)
+
+    def _show(self, figures: dict[str, float]) -> None:
+        shown = {"loss": figures["metric_loss"]}
+        if "regularizer_weight" in figures:
+            shown["lambda"] = figures["regularizer_weight"]
+            shown["F"] = figures["sparsity_flops_per_row"]
+            shown["active"] = figures["sparsity_active_dimensions"]
+        recalls = [row["recall_at_1"] for row in self.curves if "recall_at_1" in row]
+        if recalls:
+            shown["recall@1"] = recalls[-1]
+        self._bar.set_postfix({name: f"{value:.4g}" for name, value in shown.items()})
+
+    def _save(self, figures: dict[str, float]) -> None:
+        folder = self._model_dir / "checkpoints"
+        recalls = [row["recall_at_1"] for row in self.curves if "recall_at_1" in row]
+        if "recall_at_1" in figures and figures["recall_at_1"] >= max(recalls):
+            checkpoints.save(folder / checkpoints.BEST, self.model)
+        # The curves first: rows beyond the last checkpoint are dropped when the run goes on.
+        with atomic_path(self._model_dir / CURVES) as temporary:
+            temporary.write_text(json.dumps(self.curves))
+        checkpoints.save(folder / checkpoints.LAST, self.model)
+
+
+def _only(layer_class: type, model: keras.Model) -> Any:
+    """Returns the model's layer of that class, None if it has none."""
+    return next((layer for layer in model.layers if isinstance(layer, layer_class)), None)
+
+
+def _read_curves(path: pathlib.Path, start: int) -> list[dict[str, float]]:
+    """Returns what was recorded up to step `start`."""
+    if start == 0 or not path.exists():
+        return []
+    return [row for row in json.loads(path.read_text()) if row["step"] <= start]
