@@ -223,9 +223,21 @@ def test_weight_and_penalty_in_the_logs_of_fit():
     np.testing.assert_allclose(history["flops_penalty"], [2.5, 2.5])
     np.testing.assert_allclose(history["flops_weight"], [0.25, 1.0])
     np.testing.assert_allclose(history["loss"], [(0 * 1 + 0.25 * 4) / 2, (1 + 4) / 2])
+    np.testing.assert_allclose(history["flops_loss"], history["loss"], rtol=1e-6)
+    assert history["val_flops_loss"] == [0.0, 0.0]
     np.testing.assert_allclose(history["val_flops_penalty"], [9.0, 9.0])
     np.testing.assert_allclose(history["val_flops_weight"], [1.0, 1.0])
     np.testing.assert_allclose(history["val_loss"], [0.0, 0.0], atol=1e-12)
+
+
+def test_averages_are_over_examples_as_those_of_the_loss():
+    """Batches of 2 rows (1, 0) and of 1 row (4, 0): (2 * 1 + 1 * 16) / 3 = 6."""
+    model = regularized_model(3.0)
+    x = np.array([[1.0, 0.0], [1.0, 0.0], [4.0, 0.0]], np.float32)
+    history = model.fit(x, x, batch_size=2, shuffle=False, verbose=0).history
+    np.testing.assert_allclose(history["flops_penalty"], [6.0])
+    np.testing.assert_allclose(history["flops_loss"], [18.0])
+    np.testing.assert_allclose(history["loss"], [18.0])
 
 
 def test_schedule_goes_on_after_a_restart(tmp_path):

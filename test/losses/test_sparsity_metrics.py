@@ -44,6 +44,7 @@ def test_figures_of_the_whole_epoch_whatever_the_batch(batch):
     expected = expected_figures(x)
     assert expected["dead_dimensions"] == 1
     assert figures(metric) == pytest.approx(expected, rel=1e-12)
+    np.testing.assert_allclose(metric.probabilities(), (x != 0).mean(axis=0), rtol=1e-12)
 
 
 def test_by_hand():
