@@ -206,12 +206,14 @@ def shuffled(positions: tf.Tensor, total: int, seed: int) -> tf.Tensor:
     """Row of each position of an endless stream that permutes `total` rows anew in each pass."""
     passes = positions // total
     first = tf.fill(tf.shape(passes), tf.constant(seed, tf.int64))
-    # The raw operation, because its wrapper mis-shapes a seed per position (TensorFlow 2.21).
+    # The raw operation, because its wrapper mis-shapes a seed per position (TensorFlow 2.21). With
+    # the default of 4 rounds, successive passes are alike (correlation up to 0.7) and neighbours
+    # stay together up to 12 times as often as chance; from 8 rounds on it is as often.
     return tf.raw_ops.RandomIndexShuffle(
         index=positions % total,
         seed=tf.stack([first, passes, tf.zeros_like(passes)], axis=1),
         max_index=tf.constant(total - 1, tf.int64),
-        rounds=16,  # with the default of 4, successive passes are alike (correlation up to 0.7)
+        rounds=32,
     )
 
 

@@ -30,6 +30,7 @@ from tqdm import tqdm
 from sparse_embed.common.checks import check_number
 from sparse_embed.common.files import atomic_path
 from sparse_embed.datasets.augment import Warp, augment
+from sparse_embed.datasets.examples import shuffled
 
 # Typefaces that encode Unicode faithfully. Not among them: Computer Modern (`cm*`), which puts its
 # glyphs at other code points, STIX's private-use and large-bracket fonts, and the font of last
@@ -287,9 +288,9 @@ def split(
     train = glyphs.num_classes - sum(sizes.values())
     if train < 1:
         raise ValueError(f"{sizes}: expected fewer classes in all than {glyphs.num_classes}")
-    shuffled = np.random.Generator(np.random.PCG64(seed)).permutation(glyphs.num_classes)
+    order = np.random.Generator(np.random.PCG64(seed)).permutation(glyphs.num_classes)
     bounds = np.cumsum([train, validation, test])
-    return Parts(*(glyphs.select(classes) for classes in np.split(shuffled, bounds)))
+    return Parts(*(glyphs.select(classes) for classes in np.split(order, bounds)))
 
 
 def training_batches(
@@ -318,7 +319,7 @@ def training_batches(
     """
     check_number("batch_size", batch_size, integer=True, minimum=1)
     check_number("start_step", start_step, integer=True, minimum=0)
-    batches = _blocks(glyphs, _shuffled, batch_size, seed, warp, start=start_step)
+    batches = _blocks(glyphs, shuffled, batch_size, seed, warp, start=start_step)
     return batches.prefetch(tf.data.AUTOTUNE)
 
 
@@ -350,28 +351,13 @@ def distractor_batches(
         (images, labels) as from `evaluation_batches`, in ceil(count / batch_size) batches.
     """
     check_number("count", count, integer=True, minimum=0)
-    return _finite(glyphs, _shuffled, count, batch_size, seed, warp)
+    return _finite(glyphs, shuffled, count, batch_size, seed, warp)
 
 
 def _in_order(positions: tf.Tensor, total: int, seed: int) -> tf.Tensor:
-    """Image of each position of a stream that goes through all images again and again."""
+    """Image of each position of a stream that repeats all images in order; cf. `shuffled`."""
     del seed
     return positions % total
-
-
-def _shuffled(positions: tf.Tensor, total: int, seed: int) -> tf.Tensor:
-    """The same, in an order of its own in each pass."""
-    passes = positions // total
-    first = tf.fill(tf.shape(passes), tf.constant(seed, tf.int64))
-    # The raw operation, because its wrapper mis-shapes a seed per position (TensorFlow 2.21) and
-    # asks for 4 rounds only: with small seeds these left neighbours of one class up to 12 times as
-    # frequent as chance; from 8 rounds on they are as frequent as chance.
-    return tf.raw_ops.RandomIndexShuffle(
-        index=positions % total,
-        seed=tf.stack([first, passes, tf.zeros_like(passes)], axis=1),
-        max_index=tf.constant(total - 1, tf.int64),
-        rounds=32,
-    )
 
 
 def _finite(
@@ -397,7 +383,7 @@ def _blocks(
 
     Args:
         glyphs: where the images are from.
-        pick: gives the images at some positions of the stream (`_in_order`, `_shuffled`).
+        pick: gives the images at some positions of the stream (`_in_order`, `shuffled`).
         size: items per block.
         seed: of the order and the warps.
         warp: `Warp()` if None.

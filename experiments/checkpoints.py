@@ -29,4 +29,11 @@ def restore(path: pathlib.Path, model: "keras.Model") -> int:
         return 0
     model.optimizer.build(model.trainable_variables)
     model.load_weights(path)
-    return int(model.optimizer.iterations)
+    return steps_trained(model)
+
+
+def steps_trained(model: "keras.Model") -> int:
+    """Returns the optimizer's step, which is a variable of several copies under a strategy."""
+    import tensorflow as tf
+
+    return int(tf.convert_to_tensor(model.optimizer.iterations))

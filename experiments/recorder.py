@@ -9,6 +9,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 import tqdm
 
 from sparse_embed.common.files import atomic_path
@@ -33,7 +34,8 @@ class Recorder(keras.callbacks.Callback):
     """Looks at the run after each "epoch", which is an interval of the curves.
 
     In this order: guards (so that nothing bad is saved), evaluation, curves, TensorBoard,
-    checkpoints. Where several processes train together, only the chief gets one.
+    checkpoints. Where several processes train together each has a recorder, since reading totals
+    over all replicas and stopping are joint actions, but only the chief's writes.
 
     Args:
         model_dir: the run's folder.
@@ -44,6 +46,7 @@ class Recorder(keras.callbacks.Callback):
         intervals: how often to evaluate and to save.
         sample: some training examples, for histograms and pictures.
         evaluate: returns figures on unseen classes; None if there are none.
+        writes: whether this process writes to the folder.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class Recorder(keras.callbacks.Callback):
         intervals: Intervals,
         sample: np.ndarray,
         evaluate: Callable[[], dict[str, float]] | None,
+        writes: bool = True,
     ):
         super().__init__()
         self._model_dir = model_dir
@@ -64,10 +68,10 @@ class Recorder(keras.callbacks.Callback):
         self._intervals = intervals
         self._sample = sample
         self._evaluate = evaluate
-        self._summaries = Summaries(model_dir / "tensorboard")
+        self._summaries = Summaries(model_dir / "tensorboard") if writes else None
         self.curves = _read_curves(model_dir / CURVES, start)
         self._bar = tqdm.tqdm(total=steps, initial=start, desc=model_dir.name, unit="step")
-        if start == 0 and sample.ndim == 4:
+        if self._summaries and start == 0 and sample.ndim == 4:
             self._summaries.images(0, sample)
 
     def on_train_begin(self, logs=None):
@@ -84,27 +88,28 @@ class Recorder(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         """Guards, evaluates, records and saves."""
-        step = int(self.model.optimizer.iterations)
+        step = checkpoints.steps_trained(self.model)
         figures = {name: float(value) for name, value in (logs or {}).items()}
         guards.check_finite(figures, step)
         if self._regularization is not None:
             guards.check_alive(figures, self._encoder.output_shape[-1], step)
         figures.update(self._terms(figures))
-        figures["learning_rate"] = float(self.model.optimizer.learning_rate)
+        figures["learning_rate"] = float(tf.convert_to_tensor(self.model.optimizer.learning_rate))
         elapsed, trained = time.perf_counter() - self._clock, step - self._last_step()
         figures["seconds"] = elapsed
         figures["images_per_second"] = trained * self._batch_size / elapsed
         if self._evaluate and self._due(step, self._intervals.evaluate):
             figures.update(self._evaluate())
+        probabilities = np.asarray(self._monitor.probabilities())
+        due = self._due(step, self._intervals.checkpoint)
         self.curves.append({"step": step, **figures})
         self._show(figures)
-        self._summaries.scalars(step, figures)
-        if self._monitor is not None:
+        if self._summaries:
             embeddings = self._encoder(self._sample, training=False).numpy()
-            probabilities = np.asarray(self._monitor.probabilities())
+            self._summaries.scalars(step, figures)
             self._summaries.histograms(step, probabilities, embeddings)
-        if self._due(step, self._intervals.checkpoint):
-            self._save(figures)
+            if due:
+                self._save(figures)
         self._clock = time.perf_counter()  # evaluation and saving are not training
 
     def close(self) -> None:
@@ -127,8 +132,7 @@ class Recorder(keras.callbacks.Callback):
         return step >= self._steps or step // interval > self._last_step() // interval
 
     def _last_step(self) -> int:
-        previous = [row["step"] for row in self.curves if row["step"] < self._bar.n]
-        return max(previous, default=0)
+        return self.curves[-1]["step"] if self.curves else 0
 
     def _show(self, figures: dict[str, float]) -> None:
         shown = {"loss": figures["metric_loss"]}

@@ -14,6 +14,7 @@ import dataclasses
 import json
 import math
 import pathlib
+import zlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -93,7 +94,7 @@ def check(config: TrainConfig) -> None:
 
 
 def build_training_model(
-    encoder: "keras.Model", num_classes: int, objective: ObjectiveConfig
+    encoder: "keras.Model", num_classes: int, objective: ObjectiveConfig, model_class: type
 ) -> "keras.Model":
     """Returns encoder -> monitor -> regularization -> what the metric loss takes, for `fit`.
 
@@ -113,7 +114,7 @@ def build_training_model(
         embeddings = regularization(embeddings)
     if objective.loss == "arcface":
         embeddings = models.ArcFaceHead(num_classes)(embeddings)
-    return keras.Model(examples, embeddings)
+    return model_class(examples, embeddings)
 
 
 def build_loss(objective: ObjectiveConfig) -> "keras.losses.Loss":
@@ -194,12 +195,14 @@ def evaluator(
 
 def train(config: TrainConfig, model_dir: pathlib.Path, log: LoggingConfig) -> dict[str, Any]:
     """Trains an encoder, or goes on with it, and saves it with its record, which is returned."""
+    if devices.is_chief():
+        check_same_experiment(model_dir, config)
+    optimization = config.optimization
+    strategy = devices.set_up(config.distribution, optimization.seed)
+    # Only now: a mistake is told at once, and nothing has used the devices before they are set up.
     from sparse_embed import models
     from sparse_embed.experiments.recorder import Intervals, Recorder
 
-    check_same_experiment(model_dir, config)
-    optimization = config.optimization
-    strategy = devices.set_up(config.distribution, optimization.seed)
     data = load_data(config.data)
     part = data.parts["train"]
     _warn_of_collapse(config, part.num_classes)
@@ -213,23 +216,28 @@ def train(config: TrainConfig, model_dir: pathlib.Path, log: LoggingConfig) -> d
             width=config.model.width,
             initial_probability=config.model.initial_probability,
         )
-        model = build_training_model(encoder, part.num_classes, config.objective)
-        model.compile(build_optimizer(optimization), build_loss(config.objective))
-        start = checkpoints.restore(model_dir / "checkpoints" / checkpoints.LAST, model)
-    batches = data.training_batches(part, batch_size, optimization.seed, start_step=start)
-    callbacks = []
-    if devices.is_chief():
-        recorder = Recorder(
-            model_dir,
-            encoder,
-            optimization.steps,
-            start,
-            batch_size,
-            Intervals(log.evaluate_every, log.checkpoint_every),
-            next(iter(batches))[0][:256].numpy(),
-            evaluator(encoder, data, log.rerank_model_dir),
+        model = build_training_model(
+            encoder, part.num_classes, config.objective, devices.model_class(strategy)
         )
-        callbacks.append(recorder)
+        model.compile(
+            build_optimizer(optimization),
+            build_loss(config.objective),
+            # XLA cannot compile the sums over replicas that batch norm and penalty take.
+            jit_compile="auto" if strategy.num_replicas_in_sync == 1 else False,
+        )
+        start = checkpoints.restore(model_dir / "checkpoints" / checkpoints.LAST, model)
+    first = next(iter(data.training_batches(part, batch_size, optimization.seed)))[0]
+    recorder = Recorder(
+        model_dir,
+        encoder,
+        optimization.steps,
+        start,
+        batch_size,
+        Intervals(log.evaluate_every, log.checkpoint_every),
+        first[:256].numpy(),
+        evaluator(encoder, data, log.rerank_model_dir) if devices.is_chief() else None,
+        writes=devices.is_chief(),
+    )
     # An "epoch" of Keras is an interval of the curves here; the last one may be shorter.
     for stop, interval in _intervals(start, optimization.steps, log.summary_every):
         steps = stop - start
@@ -238,20 +246,30 @@ def train(config: TrainConfig, model_dir: pathlib.Path, log: LoggingConfig) -> d
             epochs=steps // interval,
             steps_per_epoch=interval,
             verbose=0,
-            callbacks=callbacks,
+            callbacks=[recorder],
         )
         start = stop
+    recorder.close()
     record = {
         "config": dataclasses.asdict(config),
         "num_classes": part.num_classes,
         "replicas": strategy.num_replicas_in_sync,
+        "seconds": sum(row["seconds"] for row in recorder.curves),
+        "weights_crc32": _checksum(encoder),
+        "curves": recorder.curves,
         "provenance": provenance(),
     }
     if devices.is_chief():
-        recorder.close()
-        record["seconds"] = sum(row["seconds"] for row in recorder.curves)
-        save_run(model_dir, encoder, {**record, "curves": recorder.curves})
+        save_run(model_dir, encoder, record)
     return record
+
+
+def _checksum(encoder: "keras.Model") -> str:
+    """Returns a fingerprint of the weights: workers and repeated runs can be compared by it."""
+    crc = 0
+    for weight in encoder.get_weights():
+        crc = zlib.crc32(weight.tobytes(), crc)
+    return f"{crc:08x}"
 
 
 def _intervals(start: int, steps: int, every: int) -> list[tuple[int, int]]:
@@ -282,8 +300,8 @@ def main() -> None:
     check(config)
     model_dir = app.writable_folder("model_dir", MODEL_DIR.value)
     record = train(config, model_dir, from_flags(LoggingConfig))
-    if "seconds" in record:
-        print(f"{model_dir / ENCODER}: trained in {record['seconds']:.0f} s")
+    seconds, crc = record["seconds"], record["weights_crc32"]
+    print(f"{model_dir / ENCODER}: trained in {seconds:.0f} s, weights {crc}")
 
 
 if __name__ == "__main__":

@@ -13,13 +13,18 @@ def scaled(channels: int, width: float) -> int:
 
 
 def batch_norm(x, **kwargs):
-    """Batch norm, its moving averages fit for short training."""
-    return keras.layers.BatchNormalization(momentum=BATCH_NORM_MOMENTUM, **kwargs)(x)
+    """Batch norm, its moving averages fit for short training.
+
+    Its statistics are those of the global batch: several replicas give what one would.
+    """
+    return keras.layers.BatchNormalization(
+        momentum=BATCH_NORM_MOMENTUM, synchronized=True, **kwargs
+    )(x)
 
 
-def conv_norm(x, channels: int, kernel: int, stride: int = 1):
-    """Convolution and batch norm, whose `beta` makes a bias of the convolution superfluous."""
-    x = keras.layers.Conv2D(
+def conv(x, channels: int, kernel: int, stride: int = 1):
+    """Convolution without bias: the batch norm that is to follow has one."""
+    return keras.layers.Conv2D(
         channels,
         kernel,
         strides=stride,
@@ -27,7 +32,11 @@ def conv_norm(x, channels: int, kernel: int, stride: int = 1):
         use_bias=False,
         kernel_initializer="he_normal",
     )(x)
-    return batch_norm(x)
+
+
+def conv_norm(x, channels: int, kernel: int, stride: int = 1):
+    """Convolution and batch norm."""
+    return batch_norm(conv(x, channels, kernel, stride))
 
 
 def prelu(x):

@@ -2,22 +2,23 @@
 
 import keras
 
-from sparse_embed.models.blocks import conv_norm, scaled
+from sparse_embed.models.blocks import batch_norm, conv, conv_norm, scaled
 
 
 def convnet(images, width: float):
     """Three convolutions, each with batch norm and ReLU and each halving the picture, then flatten.
 
-    | layer              | output for glyphs, 32x32x1 |
-    |--------------------|----------------------------|
-    | conv 5x5, stride 2 | 16 x 16 x 32               |
-    | conv 3x3, stride 2 | 8 x 8 x 64                 |
-    | conv 3x3, stride 2 | 4 x 4 x 128                |
-    | flatten            | 2048                       |
+    | layer                   | output for glyphs, 32x32x1 |
+    |-------------------------|----------------------------|
+    | conv 5x5, stride 2      | 16 x 16 x 24               |
+    | conv 3x3, max-pool 2x2  | 8 x 8 x 48                 |
+    | conv 3x3, max-pool 2x2  | 4 x 4 x 96                 |
+    | flatten                 | 1536                       |
 
-    Strides and not pooling, because the time goes where the picture is large: on two CPU cores a
-    training step is four times as fast as with max-pooling after convolutions of stride 1. The
-    positions are kept (flatten and not an average), since a glyph is told by where its strokes are.
+    Made for accuracy in a few minutes of two CPU cores. The time goes where the picture is large,
+    so the first convolution has a stride; after the others max-pooling, though slower, learns more
+    in the same time, and batch norm after the pooling works on a quarter of the values. Positions
+    are kept (flatten and not an average), since a glyph is told by where its strokes are.
 
     Args:
         images: Keras tensor (batch, height, width, channels).
@@ -26,8 +27,8 @@ def convnet(images, width: float):
     Returns:
         Keras tensor (batch, features).
     """
-    x = images
-    for channels, kernel in ((32, 5), (64, 3), (128, 3)):
-        x = conv_norm(x, scaled(channels, width), kernel, stride=2)
-        x = keras.layers.ReLU()(x)
+    x = keras.layers.ReLU()(conv_norm(images, scaled(24, width), 5, stride=2))
+    for channels in (48, 96):
+        x = keras.layers.MaxPooling2D()(conv(x, scaled(channels, width), 3))
+        x = keras.layers.ReLU()(batch_norm(x))
     return keras.layers.Flatten()(x)

@@ -59,9 +59,8 @@ def build_encoder(
             faces, 128 and 512 for dense ones, 64 for CIFAR-100.
         activation: "relu" or "soft_threshold" for sparse embeddings, "none" for dense ones (see
             `embedding_head`).
-        input_shape: (height, width, channels) of an image, such as (112, 112, 3) for faces. The
-            images are expected roughly centred and scaled, as the data pipelines give them. For
-            "mlp", (dim,).
+        input_shape: (height, width, channels) of an image, such as (112, 112, 3) for faces. Pixels
+            are expected between 0 and 1, as the data pipelines give them. For "mlp", (dim,).
         width: multiplies the channels of every layer but the embedding; below 1 for a network that
             trains on a CPU.
         initial_probability: how likely a dimension is to be active before training (see

@@ -1,0 +1,281 @@
+"""The real training script: resume, several devices, several processes, guards, TensorBoard."""
+
+import dataclasses
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from sparse_embed.datasets import catalogue
+from sparse_embed.experiments import guards, summaries, train
+from sparse_embed.flags import app, data, distribution, logging, model, objective, optimization
+
+GLYPHS = [
+    "--embedding_dim=64",
+    "--width=0.25",
+    "--batch_size=16",
+    "--initial_probability=0.2",
+    "--warmup_steps=20",
+    "--steps=40",
+    "--summary_every=10",
+    "--checkpoint_every=10",
+    "--evaluate_every=20",
+    "--deterministic",
+]
+
+
+def start(*arguments, **environment):
+    command = [sys.executable, "-m", "sparse_embed.experiments.train", *map(str, arguments)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, env={**os.environ, **environment}, **pipes)
+
+
+def finish(process, code=0):
+    output, errors = process.communicate(timeout=300)
+    assert process.returncode == code, errors
+    return output + errors
+
+
+def weights(folder):
+    return keras.models.load_model(folder / "encoder.keras").get_weights()
+
+
+@pytest.fixture(scope="module")
+def vectors(tmp_path_factory):
+    """40 classes of 8-d vectors: a data set on which a step costs nothing."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(40), 12)
+    embeddings = rng.normal(size=(40, 8))[labels] + 0.3 * rng.normal(size=(480, 8))
+    path = tmp_path_factory.mktemp("vectors") / "vectors.npz"
+    np.savez(path, embeddings=embeddings.astype(np.float32), labels=labels)
+    return path
+
+
+def vector_flags(path, *more):
+    return [
+        "--dataset=dense_embeddings",
+        f"--data_dir={path}",
+        "--model=mlp",
+        "--width=0.03",
+        "--embedding_dim=16",
+        "--batch_size=32",
+        "--steps=20",
+        "--summary_every=10",
+        "--validation=5",
+        *more,
+    ]
+
+
+@pytest.fixture(scope="module")
+def whole_run(tmp_path_factory):
+    """A glyph run that nobody disturbs."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    finish(start(*GLYPHS, f"--model_dir={folder}"))
+    return folder
+
+
+def test_killed_run_ends_with_the_weights_of_an_undisturbed_one(whole_run, tmp_path):
+    folder = tmp_path / "run"
+    process = start(*GLYPHS, f"--model_dir={folder}")
+    checkpoint = folder / "checkpoints" / "last.weights.h5"
+    deadline = time.monotonic() + 240
+    while not checkpoint.exists():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert not (folder / "train.json").exists()
+    finish(start(*GLYPHS, f"--model_dir={folder}"))
+    for resumed, whole in zip(weights(folder), weights(whole_run), strict=True):
+        np.testing.assert_array_equal(resumed, whole)
+    records = [json.loads((run / "train.json").read_text()) for run in (folder, whole_run)]
+    assert [row["step"] for row in records[0]["curves"]] == [10, 20, 30, 40]
+    losses = [[row["loss"] for row in record["curves"]] for record in records]
+    assert losses[0] == losses[1]
+    assert records[0]["weights_crc32"] == records[1]["weights_crc32"]
+
+
+def test_changed_flag_is_refused_with_the_difference(whole_run):
+    output = finish(start(*GLYPHS, "--margin=0.4", f"--model_dir={whole_run}"), code=2)
+    assert "--margin was 0.5, now 0.4" in output
+    assert len(output.strip().splitlines()) == 1
+
+
+def test_tensorboard_has_every_tag(whole_run, tmp_path):
+    events = EventAccumulator(str(whole_run / "tensorboard"), size_guidance={"scalars": 0})
+    events.Reload()
+    tags = events.Tags()
+    written = {event.step for event in events.Tensors("loss/total")}
+    assert written == {10, 20, 30, 40}
+    expected = set(summaries.TAGS.values()) - {"evaluation/recall_at_1_reranked"}
+    expected |= {"sparsity/activation_probabilities", "sparsity/activations", "images"}
+    assert expected <= set(tags["tensors"])
+    record = json.loads((whole_run / "train.json").read_text())
+    for name in ("loss", "regularizer_weight", "sparsity_flops_per_row", "learning_rate"):
+        values = [
+            float(tf.make_ndarray(e.tensor_proto)) for e in events.Tensors(summaries.TAGS[name])
+        ]
+        assert values == pytest.approx([row[name] for row in record["curves"]], rel=1e-6)
+
+
+def test_terms_add_up_to_the_loss(whole_run):
+    for row in json.loads((whole_run / "train.json").read_text())["curves"]:
+        assert row["metric_loss"] + row["penalty_loss"] == pytest.approx(row["loss"], rel=1e-5)
+        assert row["metric_loss"] > 1
+
+
+def test_two_devices_give_what_one_with_twice_the_batch_gives(vectors, tmp_path):
+    """SGD, because Adam divides by tiny gradients and so makes rounding errors large."""
+    common = vector_flags(vectors, "--optimizer=sgd", "--learning_rate=0.01", "--deterministic")
+    runs = {
+        "two": ["--strategy=mirrored", "--logical_cpus=2", "--batch_size=16"],
+        "one": ["--strategy=one_device", "--batch_size=32"],
+    }
+    processes = [
+        start(*common, *more, f"--model_dir={tmp_path / name}") for name, more in runs.items()
+    ]
+    for process in processes:
+        finish(process)
+    two, one = (json.loads((tmp_path / name / "train.json").read_text()) for name in runs)
+    assert two["replicas"] == 2
+    for row, expected in zip(two["curves"], one["curves"], strict=True):
+        for name in ("loss", "penalty", "sparsity_flops_per_row", "sparsity_active_dimensions"):
+            assert row[name] == pytest.approx(expected[name], rel=1e-4)
+    for got, expected in zip(weights(tmp_path / "two"), weights(tmp_path / "one"), strict=True):
+        np.testing.assert_allclose(got, expected, atol=1e-5)
+
+
+def test_two_processes_train_together_and_agree(vectors, tmp_path):
+    with socket.socket() as one, socket.socket() as two:
+        for port in (one, two):
+            port.bind(("127.0.0.1", 0))
+        addresses = [f"127.0.0.1:{port.getsockname()[1]}" for port in (one, two)]
+    common = vector_flags(vectors, "--strategy=multi_worker", "--batch_size=16")
+    workers = [
+        start(
+            *common,
+            f"--model_dir={tmp_path / 'run'}",
+            TF_CONFIG=json.dumps(
+                {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
+            ),
+        )
+        for index in range(2)
+    ]
+    outputs = [finish(worker) for worker in workers]
+    record = json.loads((tmp_path / "run" / "train.json").read_text())
+    assert record["replicas"] == 2
+    for output in outputs:
+        assert f"weights {record['weights_crc32']}" in output
+
+
+def test_absurd_lambda_is_stopped_with_advice(vectors, tmp_path):
+    flags = vector_flags(vectors, "--regularizer_weight=1e7", "--warmup_steps=1", "--steps=400")
+    output = finish(start(*flags, "--learning_rate=0.1", f"--model_dir={tmp_path / 'run'}"), code=3)
+    assert "collapsed" in output
+    assert "--regularizer_weight" in output
+    assert "--warmup_steps" in output
+    assert "Traceback" not in output
+
+
+def test_poisoned_batch_is_stopped_and_the_last_good_checkpoint_kept(
+    vectors, tmp_path, monkeypatch
+):
+    """From batch 12 on one value is NaN; the checkpoint of step 10 must survive."""
+    good = catalogue.load("dense_embeddings", vectors, validation=5)
+
+    def poisoned(part, batch_size, seed, start_step=0):
+        def poison(step, batch):
+            spoilt = tf.where(step >= 12, np.float32("nan"), np.float32(0))
+            return batch[0] + spoilt, batch[1]
+
+        return good.training_batches(part, batch_size, seed, start_step).enumerate().map(poison)
+
+    bad = dataclasses.replace(good, training_batches=poisoned)
+    monkeypatch.setattr(train, "load_data", lambda config: bad)
+    config = train.TrainConfig(
+        data.DataConfig("dense_embeddings", str(vectors), validation=5),
+        model.ModelConfig("mlp", 16, "relu", 0.03),
+        objective.ObjectiveConfig(),
+        optimization.OptimizationConfig(steps=40, batch_size=32),
+        distribution.DistributionConfig(),
+    )
+    folder = tmp_path / "run"
+    folder.mkdir()
+    log = logging.LoggingConfig(summary_every=10, evaluate_every=10, checkpoint_every=10)
+    with pytest.raises(guards.TrainingStopped, match=r"step \d+: .*loss is nan.*--learning_rate"):
+        train.train(config, folder, log)
+    assert not (folder / "train.json").exists()
+    monkeypatch.undo()
+    record = train.train(config, folder, log)
+    assert [row["step"] for row in record["curves"]] == [10, 20, 30, 40]
+    assert np.isfinite(record["curves"][-1]["loss"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"dataset": "cifar100"}, "--dataset=cifar100 needs --data_dir"),
+        ({"model": "mlp"}, "--model=mlp and --dataset=dense_embeddings need each other"),
+        ({"activation": "none"}, "--regularizer=flops needs --activation"),
+        ({"margin": 2.0}, "--margin=2.0"),
+        ({"learning_rate_schedule": "step"}, "--decay_steps=0: expected 1 to 1499"),
+        ({"decay_steps": 5}, "--decay_steps=5 needs --learning_rate_schedule=step"),
+        ({"logical_cpus": 2}, "--logical_cpus=2 needs --strategy=mirrored"),
+        (
+            {"initial_probability": 0.1, "activation": "none", "regularizer": "none"},
+            "--initial_probability needs",
+        ),
+    ],
+)
+def test_flags_that_do_not_go_together_are_refused(changes, message):
+    parts = [
+        data.DataConfig(),
+        model.ModelConfig(),
+        objective.ObjectiveConfig(),
+        optimization.OptimizationConfig(),
+        distribution.DistributionConfig(),
+    ]
+    changed = [
+        dataclasses.replace(
+            part, **{k: v for k, v in changes.items() if k in dataclasses.asdict(part)}
+        )
+        for part in parts
+    ]
+    train.check(train.TrainConfig(*parts))
+    with pytest.raises(app.UsageError, match=message):
+        train.check(train.TrainConfig(*changed))
+
+
+def test_learning_rate_of_the_paper():
+    """0.001 for 170,000 steps, then a tenth of it."""
+    optimizer = train.build_optimizer(
+        optimization.OptimizationConfig("sgd", 0.001, "step", 170_000, 230_000)
+    )
+    schedule = optimizer._learning_rate
+    assert float(schedule(170_000)) == pytest.approx(1e-3)
+    assert float(schedule(170_001)) == pytest.approx(1e-4)
+    assert optimizer.momentum == 0.9
+
+
+@pytest.mark.parametrize(
+    ("start", "steps", "every", "expected"),
+    [
+        (0, 1500, 100, [(1500, 100)]),
+        (0, 60, 25, [(50, 25), (60, 10)]),
+        (50, 60, 25, [(60, 10)]),
+        (0, 7, 100, [(7, 7)]),
+        (60, 60, 25, []),
+    ],
+)
+def test_intervals_cover_the_run(start, steps, every, expected):
+    assert train._intervals(start, steps, every) == expected
