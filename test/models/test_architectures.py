@@ -184,17 +184,24 @@ def test_resnet20_shortcut_takes_every_second_place_and_pads_with_zeros():
 
 
 def test_convnet():
-    """25 * 32 + 9 * 32 * 64 + 9 * 64 * 128 weights, batch norm, 4 * 4 * 128 features."""
+    """25 * 24 + 9 * 24 * 48 + 9 * 48 * 96 weights, batch norm, 4 * 4 * 96 features."""
     model = build_encoder("convnet", 512, "relu", (32, 32, 1))
-    assert trainable(model) == 800 + 18_432 + 73_728 + 2 * (32 + 64 + 128) + head(2048, 512)
+    assert trainable(model) == 600 + 10_368 + 41_472 + 2 * (24 + 48 + 96) + head(1536, 512)
     assert model.output_shape == (None, 512)
-    assert convolutions(model, 5) == {(16, 32): 1}
-    assert convolutions(model, 3) == {(8, 64): 1, (4, 128): 1}
+    assert convolutions(model, 5) == {(16, 24): 1}
+    assert convolutions(model, 3) == {(16, 48): 1, (8, 96): 1}
+
+
+def test_mlp():
+    """Batch norm of 128 inputs, 1,024 hidden units with batch norm, both of them as features."""
+    model = build_encoder("mlp", 512, "relu", (128,))
+    assert trainable(model) == 2 * 128 + 128 * 1024 + 2 * 1024 + head(128 + 1024, 512)
+    assert model.output_shape == (None, 512)
 
 
 @pytest.mark.parametrize("width", [0.25, 0.5, 2])
 def test_width_multiplies_the_channels_but_not_the_embedding(width):
     model = build_encoder("convnet", 24, "relu", (32, 32, 1), width=width)
-    assert convolutions(model, 5) == {(16, 32 * width): 1}
-    assert convolutions(model, 3) == {(8, 64 * width): 1, (4, 128 * width): 1}
+    assert convolutions(model, 5) == {(16, 24 * width): 1}
+    assert convolutions(model, 3) == {(16, 48 * width): 1, (8, 96 * width): 1}
     assert model.output_shape == (None, 24)

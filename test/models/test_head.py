@@ -108,6 +108,27 @@ def test_bias_is_the_knob_of_sparsity():
     np.testing.assert_allclose(active[1], 0.5, atol=0.05)
 
 
+@pytest.mark.parametrize("probability", [0.02, 0.1, 0.5, 0.9])
+@pytest.mark.parametrize("activation", ["relu", "soft_threshold"])
+def test_initial_probability(activation, probability):
+    """Sums of many features are nearly Gaussian, and batch norm standardises them."""
+    inputs = keras.Input((64,))
+    model = keras.Model(inputs, embedding_head(inputs, 200, activation, probability))
+    y = model(RNG.normal(size=(1000, 64)).astype(np.float32), training=True).numpy()
+    np.testing.assert_allclose(np.mean(y != 0), probability, rtol=0.05)
+
+
+@pytest.mark.parametrize("probability", [-0.5, 0, 1, 1.5, float("nan")])
+def test_initial_probability_rejects(probability):
+    with pytest.raises(ValueError, match=r"initial_probability=.*expected"):
+        embedding_head(keras.Input((4,)), 8, "relu", probability)
+
+
+def test_initial_probability_needs_an_activation():
+    with pytest.raises(ValueError, match=r"initial_probability=0.1: .* not none"):
+        embedding_head(keras.Input((4,)), 8, "none", 0.1)
+
+
 @pytest.mark.parametrize("activation", ["relu", "soft_threshold"])
 def test_head_without_any_active_dimension(activation):
     model = head_model(4, 8, activation)
