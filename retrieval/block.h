@@ -3,7 +3,7 @@
 // 1. Posting lists for fast, approximate accumulation. The postings of one dimension are sorted by
 //    value, largest first, and cut into groups of kGroup rows; a group stores its rows' 16-bit local
 //    ids and one upper and one lower bound of its values (bfloat16, rounded outward). So a posting
-//    takes 2 + 4 / kGroup = 2.5 bytes, and a whole group adds one and the same number to its
+//    takes 2 + 4 / kGroup = 3 bytes, and a whole group adds one and the same number to its
 //    accumulators. The last group of a list is filled up with a local id that no row has.
 // 2. Rows for exact scoring: float32 values, then 16-bit dimensions (32-bit where there are more
 //    than 65,536 of them), contiguous per row so that a row costs few cache lines.
@@ -26,7 +26,8 @@
 
 namespace sparse_embed {
 
-constexpr uint32_t kGroup = 8;
+constexpr uint32_t kGroup = 4;
+constexpr uint32_t kBoundsAhead = 8;  // bounds are read so many at a time, also at the end
 constexpr uint32_t kMaxBlockRows = 32768;
 constexpr uint32_t kAccumulators = 65536;
 
@@ -61,7 +62,8 @@ struct BlockHeader {
   float max_value;       // no bound of a posting has a larger magnitude
   uint32_t max_count;    // no row has more non-zeros
   uint32_t nonnegative;  // whether all values are
-  uint64_t reserved;
+  float mean_value;      // mean magnitude of the non-zeros
+  uint32_t reserved;
 };
 static_assert(sizeof(BlockHeader) == 64, "the layout of the file format");
 
@@ -79,8 +81,8 @@ struct BlockLayout {
     section(sizeof(BlockHeader));
     list_starts = section((dims + 1) * sizeof(uint32_t));
     ids = section(groups * kGroup * sizeof(uint16_t));
-    upper = section((groups + kGroup) * sizeof(BFloat16));  // read eight at a time
-    lower = section((groups + kGroup) * sizeof(BFloat16));
+    upper = section((groups + kBoundsAhead) * sizeof(BFloat16));
+    lower = section((groups + kBoundsAhead) * sizeof(BFloat16));
     row_starts = section((rows + 1) * sizeof(uint32_t));
     row_data = section(words * sizeof(uint32_t));
     end = at;
@@ -203,7 +205,7 @@ class BlockBuilder {
 
     // Rows, and the number of postings of each dimension.
     std::vector<uint32_t> next(m_.dims + 1, 0);
-    double max_norm2 = 0.0;
+    double max_norm2 = 0.0, sum = 0.0;
     header.nonnegative = 1;
     header.max_count = 0;
     uint32_t word = 0;
@@ -216,6 +218,7 @@ class BlockBuilder {
         std::memcpy(row_data + word + count++, m_.values + p, sizeof(float));
         ++next[m_.indices[p] + 1];
         norm2 += double(m_.values[p]) * m_.values[p];
+        sum += std::abs(double(m_.values[p]));
         if (m_.values[p] < 0.0f) header.nonnegative = 0;
       }
       uint32_t at = 0;
@@ -232,6 +235,7 @@ class BlockBuilder {
       max_norm2 = std::max(max_norm2, norm2);
     }
     row_starts[header.rows] = word;
+    header.mean_value = header.nonzeros ? float(sum / double(header.nonzeros)) : 0.0f;
     header.max_norm = float(std::sqrt(max_norm2) * (1.0 + 1e-6));
 
     // Postings as (order of the rounded value, local id), first by dimension, then sorted.

@@ -25,7 +25,7 @@ from sparse_embed.retrieval import _index
 MAGIC = b"SPEMBIDX"
 BYTE_ORDER = 0x01020304
 VERSION = 1
-GROUP = 8
+GROUP = 4
 HEADER = struct.Struct("=8sIIQQQIIQ")
 ENTRY = struct.Struct("=QQII")
 CHECKSUM = struct.Struct("=I")

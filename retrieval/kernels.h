@@ -19,8 +19,8 @@
 namespace sparse_embed {
 
 struct Kernels {
-  void (*accumulate)(const uint16_t* ids, const BFloat16* bounds, uint32_t groups, float weight,
-                     float* acc);
+  uint32_t (*accumulate)(const uint16_t* ids, const BFloat16* bounds, uint32_t groups, float weight,
+                         float stop, float* acc);
   uint32_t (*scan)(float* acc, uint32_t rows, float cut, uint32_t* found,
                    float* bounds);
   float (*dot_float32)(const float* row, const float* query, size_t n);

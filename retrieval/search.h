@@ -8,16 +8,24 @@
 // so far. These candidates are collected; the most promising are scored exactly, which raises tau
 // and drops others unseen.
 //
-// The lightest dimensions of the query need not be accumulated at all. Let the query's first `head`
-// dimensions (by weight) have norm qh, the rest norm qt, q^2 = qh^2 + qt^2, and let no row of the
-// block have a norm above n. A row x with norm a in the head has a head score h <= qh * a and, by
-// Cauchy-Schwarz, a tail score <= qt * sqrt(n^2 - a^2). Writing (qh, qt) = q (cos f, sin f) and
-// a = n cos g, its score is at most q n cos(g - f). A score >= tau therefore needs
-// g <= f + acos(tau / (q n)), hence
-//     h >= qh n cos(f + acos(tau / (q n))),
-// which is the cut for the accumulators; and a row whose head bound is h can score at most
-//     h + qt sqrt(n^2 - (h / qh)^2)   for h <= qh n cos f,   else q n.
-// How many dimensions to leave out only changes the speed; it follows the cost of the last block.
+// Not everything need be accumulated. Two things are left out, the more so the higher tau is:
+//
+// 1. The low end of each list. Lists are sorted, so accumulation stops where products fall below
+//    `stop`. With `dropped` the sum of the stops, a row's score in the accumulated dimensions is at
+//    most accumulator + dropped.
+// 2. The lightest dimensions of the query. Let the query's first `head` dimensions (by weight) have
+//    norm qh, the rest norm qt, q^2 = qh^2 + qt^2, and let no row of the block have a norm above n.
+//    A row with norm a in the head has a head score h <= qh a and, by Cauchy-Schwarz, a tail score
+//    <= qt sqrt(n^2 - a^2). Writing (qh, qt) = q (cos f, sin f) and a = n cos g, its score is at
+//    most q n cos(g - f). A score >= tau therefore needs g <= f + acos(tau / (q n)), hence
+//        h >= qh n cos(f + acos(tau / (q n)));
+//    and a row with a head score of at most h can score no more than
+//        h + qt sqrt(n^2 - (h / qh)^2)   for h <= qh n cos f,   else q n.
+//
+// How much is left out changes the speed alone; it follows the cost of the last block.
+//
+// tau may also be guessed from the first blocks. If in the end k rows reach the guess, no row below
+// it belongs to the result; if not, the query is searched again without guessing.
 //
 // Rounding: with m = min(query terms, largest row count) additions, a float32 accumulator differs
 // from the sum of its exact products by at most (m + 1) 2^-23 sum_j |w_j| max|bound|, and an exact
@@ -39,6 +47,7 @@
 namespace sparse_embed {
 
 constexpr float kSmallestPositive = 1.401298464e-45f;
+constexpr double kStops = 2.2;  // measured
 
 // The rows of an index as the search sees them: blocks of equal size (but for the last one).
 struct Blocks {
@@ -53,9 +62,14 @@ struct Blocks {
   }
 };
 
-// The lists of one query in one block, as ranges of groups.
-struct List {
-  uint32_t begin, end;
+// What to accumulate of one query in one block.
+struct Plan {
+  struct List {
+    uint32_t begin, end;  // groups
+    float stop;           // products below it may be left out
+  };
+  std::vector<List> lists;
+  double dropped = 0.0;  // no row loses more than this by it
 };
 
 // Memory that one thread needs while it searches; reused from call to call.
@@ -63,7 +77,7 @@ struct Workspace {
   std::vector<float> acc;       // zero between blocks
   std::vector<uint32_t> found;  // local ids of candidates
   std::vector<float> bounds;    // what their accumulators held
-  std::vector<List> lists, next_lists;
+  Plan plan, next_plan;
   DenseQuery dense;
 
   explicit Workspace(uint64_t dims)
@@ -80,7 +94,7 @@ class QuerySearch {
     double norm2 = 0.0;
     for (int64_t i = 0; i < count; ++i) {
       if (weights[i] == 0.0f) continue;
-      terms_.push_back({uint32_t(dims[i]), weights[i]});
+      terms_.push_back({uint32_t(dims[i]), weights[i], std::log(std::abs(double(weights[i])))});
       weight_sum_ += std::abs(double(weights[i]));
       norm2 += double(weights[i]) * weights[i];
       if (weights[i] < 0.0f) nonnegative_ = false;
@@ -89,6 +103,8 @@ class QuerySearch {
       return std::abs(a.weight) > std::abs(b.weight);
     });
     norm_ = std::sqrt(norm2);
+    mean_weight_ = weight_sum_ / std::max<double>(1.0, double(terms_.size()));
+    shares_.resize(terms_.size(), 1.0f);
     tail_norms_.resize(terms_.size() + 1);
     double tail2 = 0.0;
     for (size_t t = terms_.size(); t-- > 0;) {
@@ -97,53 +113,79 @@ class QuerySearch {
     }
   }
 
-  // Looks up the lists to accumulate in block `b`.
-  void plan(uint32_t b, std::vector<List>& lists) const {
+  // Decides what to accumulate in block `b`.
+  void make_plan(uint32_t b, Plan& plan) const {
     const BlockView& block = blocks_.views[b];
-    lists.clear();
-    const size_t head = head_terms(block);
+    const BlockHeader& header = *block.header;
+    const double cosine = std::min(1.0, tau_ / std::max(norm_ * header.max_norm, 1e-300));
+    // For exponentially distributed values, stopping at value mean * log(c / weight) saves the most
+    // for a given sum of stops.
+    const bool may_stop = nonnegative_ && header.nonnegative;
+    const double most = may_stop ? std::min(kStops * thrift_ * cosine, 2.0) * mean_weight_ : 0.0;
+    const double log_most = std::log(std::max(most, 1e-300));
+    const size_t head =
+        head_terms(norm_ * std::min(thrift_ * cosine * cosine * cosine, 0.6 * cosine));
+    plan.lists.clear();
+    plan.dropped = 0.0;
     for (size_t t = 0; t < head; ++t) {
+      const double weight = terms_[t].weight;
+      const double stop = 0.0 < weight && weight < most
+                              ? weight * header.mean_value * (log_most - terms_[t].log_weight)
+                              : 0.0;
       const uint32_t* start = block.list_starts + terms_[t].dim;
-      lists.push_back({start[0], start[1]});
+      plan.lists.push_back({start[0], start[1], float(stop)});
+      plan.dropped += stop;
     }
+    if (plan.dropped > 0.25 * tau_) {  // leave enough for the cut
+      const double scale = 0.25 * tau_ / plan.dropped;
+      for (Plan::List& list : plan.lists) list.stop = float(list.stop * scale);
+      plan.dropped *= scale;
+    }
+    plan.dropped *= 1.0 + 1e-6;  // the stops were rounded
   }
 
-  // Fetches what `plan` will read.
+  // Fetches what `make_plan` will read.
   void prefetch_plan(uint32_t b) const {
     for (const Term& term : terms_) {
       prefetch<2>(blocks_.views[b].list_starts + term.dim);
     }
   }
 
-  // Fetches the t-th planned list of block `b` into the second-level cache.
-  void prefetch_list(uint32_t b, const std::vector<List>& lists, size_t t) const {
-    if (t >= lists.size()) return;
+  // Fetches the t-th list of a plan into the second-level cache, or so much of it as was used last.
+  void prefetch_list(uint32_t b, const Plan& plan, size_t t) const {
+    if (t >= plan.lists.size()) return;
     const BlockView& block = blocks_.views[b];
-    prefetch_range<2>(block.ids + uint64_t(lists[t].begin) * kGroup,
-                      block.ids + uint64_t(lists[t].end) * kGroup);
+    const Plan::List& list = plan.lists[t];
+    const uint32_t used = uint32_t(float(list.end - list.begin) * shares_[t]) + 8;
+    const uint32_t end = std::min(list.begin + used, list.end);
+    prefetch_range<2>(block.ids + uint64_t(list.begin) * kGroup,
+                      block.ids + uint64_t(end) * kGroup);
     const BFloat16* bounds = terms_[t].weight > 0.0f ? block.upper : block.lower;
-    prefetch_range<2>(bounds + lists[t].begin, bounds + lists[t].end);
+    prefetch_range<2>(bounds + list.begin, bounds + end);
   }
 
   // Searches block `b`; `fetch(t)` is called once per planned list, to fetch what comes next.
   template <class Fetch>
-  void run(uint32_t b, const std::vector<List>& lists, const Kernels& kernels, Workspace& work,
-           Fetch fetch) {
+  void run(uint32_t b, const Plan& plan, const Kernels& kernels, Workspace& work, Fetch fetch) {
     const BlockView& block = blocks_.views[b];
     if (!boundable(block)) {
       score_block(b, tau_, work);
       return;
     }
     uint64_t groups = 0;
-    for (size_t t = 0; t < lists.size(); ++t) {
+    for (size_t t = 0; t < plan.lists.size(); ++t) {
       fetch(t);
+      const Plan::List& list = plan.lists[t];
       const float weight = terms_[t].weight;
       const BFloat16* bounds = weight > 0.0f ? block.upper : block.lower;
-      kernels.accumulate(block.ids + uint64_t(lists[t].begin) * kGroup, bounds + lists[t].begin,
-                         lists[t].end - lists[t].begin, weight, work.acc.data());
-      groups += lists[t].end - lists[t].begin;
+      const float stop = list.stop > 0.0f ? list.stop : -std::numeric_limits<float>::infinity();
+      const uint32_t done =
+          kernels.accumulate(block.ids + uint64_t(list.begin) * kGroup, bounds + list.begin,
+                             list.end - list.begin, weight, stop, work.acc.data());
+      if (list.end > list.begin) shares_[t] = float(done) / float(list.end - list.begin);
+      groups += done;
     }
-    const Cut cut(*this, block, lists.size());
+    const Cut cut(*this, block, plan);
     float least = cut.accumulator(tau_);
     if (nonnegative_ && block.header->nonnegative) least = std::max(least, kSmallestPositive);
     const uint32_t found = kernels.scan(work.acc.data(), block.rows(), least, work.found.data(),
@@ -157,10 +199,25 @@ class QuerySearch {
     if (pool_.size() >= 4 * k_ + 64) tighten(work);
   }
 
+  // Guesses tau, given that `share` of the blocks have been searched: a score that so many rows
+  // reach in them that more than k of the whole should.
+  void guess(double share, Workspace& work) {
+    const double expected = double(k_) * share;
+    const auto rank = size_t(1.1 * expected + 3.0 * std::sqrt(expected) + 1.0);
+    if (!best.empty() || pool_.size() <= rank) return;
+    score_candidates(std::min(2 * rank, pool_.size()), work);
+    if (best.size() <= rank) return;
+    std::nth_element(best.begin(), best.begin() + rank, best.end(), std::greater<Key>());
+    best.resize(rank + 1);
+    raise(key_score(best[rank]));
+    guessed_ = true;
+  }
+
   // Scores what is left; then `best` holds the k best rows with a score above 0 and not below the
-  // threshold.
-  void finish(Workspace& work) {
+  // threshold. Returns false if a guess was wrong: then rows may be missing.
+  bool finish(Workspace& work) {
     while (!pool_.empty()) tighten(work);
+    return !guessed_ || best.size() >= k_;
   }
 
   std::vector<Key> best;
@@ -189,14 +246,16 @@ class QuerySearch {
   struct Term {
     uint32_t dim;
     float weight;
+    double log_weight;
   };
 
   // The relation between head accumulators and scores in one block; see the top of this file.
   struct Cut {
-    double q, qh, qt, n, slack;
+    double q, qh, qt, n, dropped, slack;
 
-    Cut(const QuerySearch& query, const BlockView& block, size_t head)
-        : q(query.norm_), qt(query.tail_norms_[head]), n(block.header->max_norm) {
+    Cut(const QuerySearch& query, const BlockView& block, const Plan& plan)
+        : q(query.norm_), qt(query.tail_norms_[plan.lists.size()]), n(block.header->max_norm),
+          dropped(plan.dropped) {
       qh = std::sqrt(std::max(0.0, q * q - qt * qt));
       const double additions = 2.0 + std::min<double>(query.terms_.size(), block.header->max_count);
       slack = additions * 0x1p-22 * (query.weight_sum_ * block.header->max_value + q * n);
@@ -204,18 +263,20 @@ class QuerySearch {
 
     // What the accumulator of a row with score >= tau cannot be below.
     float accumulator(double tau) const {
-      if (qt == 0.0 || q * n == 0.0) return float(tau - slack);
-      const double angle = std::atan2(qt, qh) + std::acos(std::min(1.0, tau / (q * n)));
-      return float(qh * n * std::cos(angle) - slack);
+      double least = tau;
+      if (qt > 0.0 && n > 0.0) {
+        const double angle = std::atan2(qt, qh) + std::acos(std::min(1.0, tau / (q * n)));
+        least = qh * n * std::cos(angle);
+      }
+      return float(least - dropped - slack);
     }
 
     // What the score of a row with this accumulator cannot exceed.
     float score(double accumulator) const {
-      if (qt == 0.0 || q * n == 0.0) return float(accumulator + slack);
-      const double top = qh * n * qh / q;
-      if (accumulator >= top) return float(std::min(q * n, accumulator + qt * n) + slack);
-      const double a = accumulator / qh;
-      return float(accumulator + qt * std::sqrt(std::max(0.0, n * n - a * a)) + slack);
+      const double h = accumulator + dropped;
+      if (qt == 0.0 || n == 0.0) return float(h + slack);
+      if (h >= qh * n * qh / q) return float(q * n + slack);
+      return float(h + qt * std::sqrt(std::max(0.0, n * n - h * h / (qh * qh))) + slack);
     }
   };
 
@@ -225,26 +286,29 @@ class QuerySearch {
     return std::max(weight_sum_ * block.header->max_value, norm_ * block.header->max_norm) < 1e37;
   }
 
-  // How many of the heaviest terms to accumulate: the rest may hold `tail_share_` * (tau / (q n))^2
-  // of the query's norm. A quarter of tau must remain for the cut on the accumulators.
-  size_t head_terms(const BlockView& block) const {
-    const double cosine = std::min(1.0, tau_ / std::max(norm_ * block.header->max_norm, 1e-300));
-    const double allowed = norm_ * std::min(tail_share_ * cosine * cosine, 0.75 * cosine);
+  // How many of the heaviest terms leave a tail whose norm is at most `allowed`.
+  size_t head_terms(double allowed) const {
     return size_t(std::partition_point(tail_norms_.begin(), tail_norms_.end(),
                                        [&](double tail) { return tail > allowed; }) -
                   tail_norms_.begin());
   }
 
-  // Leaves more of the tail out while candidates are cheap beside accumulation, less when not.
+  // Leaves more out while candidates are cheap beside accumulation, and less when they are not.
   void adapt(uint64_t postings, uint64_t candidates) {
     constexpr double kCandidateCost = 150.0;  // in postings, measured
-    const bool cheap = kCandidateCost * double(candidates) < 0.35 * double(postings);
-    tail_share_ = std::min(std::max(tail_share_ * (cheap ? 1.25 : 0.8), 0.01), 4.0);
+    const bool cheap = kCandidateCost * double(candidates) < 0.5 * double(postings);
+    thrift_ = std::min(std::max(thrift_ * (cheap ? 1.15 : 0.87), 0.05), 4.0);
   }
 
-  // Scores the k most promising candidates, and drops those that can no longer matter.
+  // Scores the most promising candidates, and drops those that can no longer matter.
   void tighten(Workspace& work) {
-    const size_t count = std::min(k_, pool_.size());
+    const size_t wanted = best.size() < k_ ? k_ - best.size() : 0;
+    score_candidates(std::min(std::max({wanted, k_ / 4, size_t(16)}), pool_.size()), work);
+    keep_best_and_raise();
+  }
+
+  // Moves the `count` most promising candidates to `best`, if their scores reach tau.
+  void score_candidates(size_t count, Workspace& work) {
     if (count < pool_.size()) {
       std::nth_element(pool_.begin(), pool_.begin() + count, pool_.end(), std::greater<Key>());
     }
@@ -271,20 +335,23 @@ class QuerySearch {
       }
     }
     work.dense.clear(dims_, count_);
-    keep_best_and_raise();
-    const float tau = tau_;
-    size_t kept = 0;
-    for (size_t i = count; i < pool_.size(); ++i) {
-      if (key_score(pool_[i]) >= tau) pool_[kept++] = pool_[i];
-    }
-    pool_.resize(kept);
+    pool_.erase(pool_.begin(), pool_.begin() + std::ptrdiff_t(count));
   }
 
   void keep_best_and_raise() {
     if (best.size() < k_) return;
     std::nth_element(best.begin(), best.begin() + (k_ - 1), best.end(), std::greater<Key>());
     best.resize(k_);
-    tau_ = std::max(tau_, key_score(best[k_ - 1]));
+    raise(key_score(best[k_ - 1]));
+  }
+
+  // Raises tau and drops the candidates that no longer reach it.
+  void raise(float tau) {
+    if (tau <= tau_) return;
+    tau_ = tau;
+    pool_.erase(std::remove_if(pool_.begin(), pool_.end(),
+                               [tau](Key key) { return key_score(key) < tau; }),
+                pool_.end());
   }
 
   const Blocks& blocks_;
@@ -295,9 +362,10 @@ class QuerySearch {
   float tau_;                       // only rows that score at least this matter
   std::vector<Term> terms_;         // heaviest first
   std::vector<double> tail_norms_;  // of terms_[t:]
-  double norm_ = 0.0, weight_sum_ = 0.0;
-  double tail_share_ = 0.6;
-  bool nonnegative_ = true;
+  std::vector<float> shares_;       // of the lists, which accumulation went through last
+  double norm_ = 0.0, weight_sum_ = 0.0, mean_weight_ = 0.0;
+  double thrift_ = 1.0;  // how much is left out; see make_plan and adapt
+  bool nonnegative_ = true, guessed_ = false;
   std::vector<Key> pool_;  // (upper bound of the score, id) of candidates not yet scored
 };
 

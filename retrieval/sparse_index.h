@@ -259,25 +259,34 @@ class SparseIndex {
   // Searches queries [first, last) in blocks [begin, end), block by block.
   std::vector<QuerySearch> run(const Csr& queries, size_t first, size_t last, size_t begin,
                                size_t end, size_t k, float threshold, const Kernels& kernels,
-                               Workspace& work) const {
+                               Workspace& work, bool guessing = true) const {
     std::vector<QuerySearch> searches;
     for (size_t q = first; q < last; ++q) searches.push_back(start(queries, q, k, threshold));
     const size_t count = searches.size(), steps = (end - begin) * count;
     auto block_at = [&](size_t step) { return uint32_t(begin + step / count); };
     auto search_at = [&](size_t step) -> QuerySearch& { return searches[step % count]; };
-    if (steps > 0) searches[0].plan(uint32_t(begin), work.lists);
+    if (steps > 0) searches[0].make_plan(uint32_t(begin), work.plan);
+    const size_t guess_at = guessing ? (end - begin) / 8 : 0;  // after so many blocks
     for (size_t step = 0; step < steps; ++step) {
       const bool more = step + 1 < steps;
       const QuerySearch& next = search_at(step + more);
       const uint32_t next_block = block_at(step + more);
-      if (more) next.plan(next_block, work.next_lists);
+      if (more) next.make_plan(next_block, work.next_plan);
       if (step + 2 < steps) search_at(step + 2).prefetch_plan(block_at(step + 2));
-      search_at(step).run(block_at(step), work.lists, kernels, work, [&](size_t t) {
-        if (more) next.prefetch_list(next_block, work.next_lists, t);
+      search_at(step).run(block_at(step), work.plan, kernels, work, [&](size_t t) {
+        if (more) next.prefetch_list(next_block, work.next_plan, t);
       });
-      work.lists.swap(work.next_lists);
+      if (step / count + 1 == guess_at) {
+        search_at(step).guess(double(guess_at) / double(end - begin), work);
+      }
+      std::swap(work.plan, work.next_plan);
     }
-    for (QuerySearch& search : searches) search.finish(work);
+    for (size_t i = 0; i < count; ++i) {
+      if (searches[i].finish(work)) continue;
+      std::vector<QuerySearch> again = run(queries, first + i, first + i + 1, begin, end, k,
+                                           threshold, kernels, work, false);
+      searches[i].best.swap(again[0].best);
+    }
     return searches;
   }
 
