@@ -37,6 +37,12 @@ _VIEWS = flags.DEFINE_integer(
 _COUNT = flags.DEFINE_integer(
     "count", 100_000, "How many distractors to make; only with --split=distractors.", lower_bound=1
 )
+_INPUTS_OUTPUT = flags.DEFINE_string(
+    "inputs_output",
+    None,
+    "With --dataset=dense_embeddings, where the vectors that were encoded go (.npy), scaled to "
+    "unit norm: what re-ranks the sparse ones.",
+)
 _DISTRACTOR_SEED = 1  # of the warps; one for all encoders, whose rows must show the same images
 
 
@@ -62,7 +68,7 @@ def embed(
 
 def embed_part(
     model_dir: pathlib.Path, data_dir: str | None, split: str, views: int, count: int
-) -> Embeddings:
+) -> tuple[Embeddings, "tf.data.Dataset"]:
     """Embeds one part of the data set that the encoder in `model_dir` was trained on.
 
     Args:
@@ -71,6 +77,9 @@ def embed_part(
         split: which part.
         views: how often glyphs come, each time warped anew.
         count: how many distractors to make, if `split` is that.
+
+    Returns:
+        The embeddings, and the batches that they were made of.
     """
     from sparse_embed.datasets import glyphs
 
@@ -87,7 +96,16 @@ def embed_part(
     else:
         batches = data.evaluation_batches(part, 512)
     vectors, labels = embed(load_encoder(model_dir), batches, is_sparse(config))
-    return Embeddings(vectors, labels, {"split": split, "train": config, **provenance()})
+    note = {"split": split, "train": config, **provenance()}
+    return Embeddings(vectors, labels, note), batches
+
+
+def unit_inputs(batches: "tf.data.Dataset", note: dict[str, Any]) -> Embeddings:
+    """Returns the examples themselves, which must be vectors, scaled to unit norm."""
+    parts, labels = zip(*[(x.numpy(), y.numpy()) for x, y in batches], strict=True)
+    vectors = np.concatenate(parts)
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return Embeddings(vectors / np.maximum(norms, 1e-12), np.concatenate(labels), note)
 
 
 def is_sparse(config: dict[str, Any]) -> bool:
@@ -101,10 +119,20 @@ def main() -> None:
     for field in dataclasses.fields(DataConfig):
         if field.name != "data_dir" and flags.FLAGS[field.name].present:
             raise app.UsageError(f"--{field.name} is that of the run in --model_dir: leave it out")
-    suffix = ".npz" if is_sparse(load_record(model_dir)["config"]) else ".npy"
+    config = load_record(model_dir)["config"]
+    suffix = ".npz" if is_sparse(config) else ".npy"
     output = app.writable_file("output", OUTPUT.value, suffix)
-    result = embed_part(model_dir, flags.FLAGS.data_dir, _SPLIT.value, _VIEWS.value, _COUNT.value)
+    inputs_output = None
+    if _INPUTS_OUTPUT.value:
+        if config["data"]["dataset"] != "dense_embeddings":
+            raise app.UsageError("--inputs_output needs a run with --dataset=dense_embeddings")
+        inputs_output = app.writable_file("inputs_output", _INPUTS_OUTPUT.value, ".npy")
+    result, batches = embed_part(
+        model_dir, flags.FLAGS.data_dir, _SPLIT.value, _VIEWS.value, _COUNT.value
+    )
     embeddings.save(output, result)
+    if inputs_output:
+        embeddings.save(inputs_output, unit_inputs(batches, result.provenance))
     rows, dim = result.vectors.shape
     print(f"{output}: {rows} rows of {dim} dimensions, {len(np.unique(result.labels))} classes")
 

@@ -34,7 +34,7 @@ def run_step(
     print(f"$ python {shlex.join(command[1:])}", flush=True)
     status = subprocess.run(command).returncode
     if status:
-        raise app.UsageError(
+        raise app.Failure(
             f"step '{script}' ended with exit code {status}; call again to go on from there"
         )
 

@@ -5,7 +5,8 @@ r"""Searches embedded queries in an embedded database and tells how well and how
 
 Stage one is the paper's Algorithm 1 on the sparse embeddings: rows scoring at least --threshold, at
 most --k of them. Stage two re-ranks that shortlist with the dense embeddings, where they are given.
-Without --queries each row of the database is searched among all the others.
+Without --queries each row of the database is searched among all the others. Queries of a class that
+has no other row cannot be answered: they are searched, but do not count for recall.
 """
 
 import json
@@ -26,7 +27,7 @@ from sparse_embed.experiments.embeddings import Embeddings
 from sparse_embed.experiments.provenance import provenance
 from sparse_embed.flags import app
 from sparse_embed.flags.output import OUTPUT
-from sparse_embed.retrieval.metrics import drop_self, recall_at_k
+from sparse_embed.retrieval.metrics import drop_self, has_mate, recall_at_k
 
 _DATABASE = flags.DEFINE_string("database", None, "Sparse embeddings to search in (.npz).")
 _QUERIES = flags.DEFINE_string(
@@ -67,8 +68,9 @@ def evaluate(
         threshold: lowest sparse score that is shortlisted.
 
     Returns:
-        Records with `method`, `recall_at_1`, `flops_per_row` (multiply-adds per query and row of
-        the database), `milliseconds_per_query` (one thread) and, for sparse ones, `suboptimality`,
+        Records with `method`, `rows`, `queries` (those that can be answered), `dim`,
+        `recall_at_1`, `flops_per_row` (multiply-adds per query and row of the database),
+        `milliseconds_per_query` (one thread) and, for sparse ones, `suboptimality`,
         `activation_probability` and `activation_probabilities`, its value for each dimension.
     """
     alone = queries is None
@@ -76,6 +78,7 @@ def evaluate(
     count, dim = sparse_queries.vectors.shape[0], database.vectors.shape[1]
     rows = database.vectors.shape[0]
     extra = 1 if alone else 0  # each query finds itself first, and that is dropped
+    answerable = has_mate(sparse_queries.labels, None if alone else database.labels)
 
     def measure(method: str, search: Search, **figures: Any) -> dict[str, Any]:
         seconds, best = 0.0, []
@@ -86,9 +89,12 @@ def evaluate(
             if alone:
                 scores, ids = drop_self(scores, ids, start)
             best.append(ids[:, :1])
-        recall = recall_at_k(np.concatenate(best), sparse_queries.labels, database.labels)
+        recall = recall_at_k(
+            np.concatenate(best)[answerable], sparse_queries.labels[answerable], database.labels
+        )
         timing = {"recall_at_1": recall, "milliseconds_per_query": 1000 * seconds / count}
-        return {"method": method, "rows": rows, "dim": dim, **timing, **figures}
+        counts = {"rows": rows, "queries": int(answerable.sum()), "dim": dim}
+        return {"method": method, **counts, **timing, **figures}
 
     index = retrieval.SparseIndex.build(database.vectors)
     probability = retrieval.activation_probability(database.vectors)
@@ -138,12 +144,17 @@ def leave_one_out_recall(
     The second is that of the paper's two stages: score >= 0.25, at most 1000 rows, re-ranked.
     """
     index = retrieval.SparseIndex.build(vectors)
-    _, ids = drop_self(*index.search(vectors, 2))
-    figures = {"recall_at_1": recall_at_k(ids, labels, labels)}
+    answerable = has_mate(labels)
+
+    def recall(scores: np.ndarray, ids: np.ndarray) -> float:
+        _, ids = drop_self(scores, ids)
+        return recall_at_k(ids[answerable], labels[answerable], labels)
+
+    figures = {"recall_at_1": recall(*index.search(vectors, 2))}
     if dense is not None:
         two_stage = retrieval.TwoStage(index, retrieval.Reranker(dense))
         found = two_stage.search(vectors, dense, k=2, shortlist=1001, threshold=0.25)
-        figures["recall_at_1_reranked"] = recall_at_k(drop_self(*found)[1], labels, labels)
+        figures["recall_at_1_reranked"] = recall(*found)
     return figures
 
 

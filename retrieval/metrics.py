@@ -23,6 +23,20 @@ def drop_self(scores: np.ndarray, ids: np.ndarray, first: int = 0) -> tuple[np.n
     return scores[keep].reshape(count, width - 1), ids[keep].reshape(count, width - 1)
 
 
+def has_mate(query_labels: np.ndarray, database_labels: np.ndarray | None = None) -> np.ndarray:
+    """Tells of each query whether the database has a row of its class, so that recall is possible.
+
+    Args:
+        query_labels: (n,) class of each query.
+        database_labels: class of each row; None if the queries are the database, where a query's
+            own row does not count.
+    """
+    if database_labels is not None:
+        return np.isin(query_labels, database_labels)
+    _, inverse, counts = np.unique(query_labels, return_inverse=True, return_counts=True)
+    return counts[inverse] > 1
+
+
 def recall_at_k(
     ids: np.ndarray, query_labels: np.ndarray, database_labels: np.ndarray, k: int = 1
 ) -> float:

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from sparse_embed.retrieval.metrics import drop_self, recall_at_k
+from sparse_embed.retrieval.metrics import drop_self, has_mate, recall_at_k
 
 
 def test_recall_by_hand():
@@ -22,6 +22,14 @@ def test_drop_self_removes_the_query_or_else_the_last():
     kept_scores, kept_ids = drop_self(scores, ids, first=10)
     np.testing.assert_array_equal(kept_ids, [[4, 7], [3, 12], [5, 6]])
     np.testing.assert_array_equal(kept_scores, [[0.5, 0.1], [0.8, 0.6], [0.3, 0.2]])
+
+
+def test_has_mate():
+    labels = np.array([7, 3, 7, 5])
+    np.testing.assert_array_equal(has_mate(labels), [True, False, True, False])
+    np.testing.assert_array_equal(
+        has_mate(labels, np.array([5, 5, 1])), [False, False, False, True]
+    )
 
 
 def test_mistakes_are_named():
