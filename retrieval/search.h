@@ -295,7 +295,7 @@ class QuerySearch {
 
   // Leaves more out while candidates are cheap beside accumulation, and less when they are not.
   void adapt(uint64_t postings, uint64_t candidates) {
-    constexpr double kCandidateCost = 150.0;  // in postings, measured
+    constexpr double kCandidateCost = 250.0;  // in postings, measured
     const bool cheap = kCandidateCost * double(candidates) < 0.5 * double(postings);
     thrift_ = std::min(std::max(thrift_ * (cheap ? 1.15 : 0.87), 0.05), 4.0);
   }
