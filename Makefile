@@ -1,5 +1,6 @@
 # make reproduce   from nothing to the searched sparse index: trains, embeds, searches, draws
 # make test        the tests          make lint     ruff and mypy
+# make sanitize    the tests of the search engine under AddressSanitizer and UBSan
 # make test-minimum  the tests with the oldest versions of our dependencies that we support
 # Each target makes what it needs first; PYTHON names the interpreter (3.10 or newer).
 
@@ -10,7 +11,7 @@ INSTALLED := $(VENV)/.installed
 PYTEST_ARGS ?=
 PACKAGES := common datasets experiments flags losses models retrieval
 
-.PHONY: reproduce test test-minimum lint install clean
+.PHONY: reproduce test test-minimum sanitize lint install clean
 .DELETE_ON_ERROR:
 
 reproduce: $(INSTALLED)
@@ -28,13 +29,16 @@ lint: $(INSTALLED)
 install: $(INSTALLED)
 
 # Installed again only when the build or the compiled sources have changed.
-$(INSTALLED): setup.py pyproject.toml $(wildcard retrieval/*.pyx retrieval/*.h) $(CONSTRAINTS)
+$(INSTALLED): setup.py pyproject.toml $(wildcard retrieval/*.pyx retrieval/*.h retrieval/*.inc) $(CONSTRAINTS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
 	  { echo "sparse-embed needs Python 3.10 or newer; name one with PYTHON=..." >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 	  $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS)) --editable '.[dev]'
 	@touch $@
+
+sanitize: $(INSTALLED)
+	PYTHON=$(BIN)/python sh test/sanitize.sh
 
 test-minimum:
 	$(MAKE) test VENV=.venv-minimum CONSTRAINTS=test/minimum-versions.txt

@@ -62,7 +62,7 @@ def check(config: TrainConfig) -> None:
     refused = {
         f"--dataset={data.dataset} needs --data_dir": data.dataset != "glyphs"
         and data.data_dir is None,
-        "--model=mlp and --dataset=dense_embeddings need each other": (model.model == "mlp")
+        "--model=linear and --dataset=dense_embeddings need each other": (model.model == "linear")
         != (data.dataset == "dense_embeddings"),
         f"--regularizer={objective.regularizer} needs --activation=relu or soft_threshold, which "
         "can be exactly zero": objective.regularizer != "none" and model.activation == "none",

@@ -4,7 +4,7 @@ import dataclasses
 
 from absl import flags
 
-MODELS = ["convnet", "mlp", "mobilefacenet", "nin", "resnet101", "resnet20"]
+MODELS = ["convnet", "linear", "mobilefacenet", "nin", "resnet101", "resnet20"]
 ACTIVATIONS = ["none", "relu", "soft_threshold"]
 
 
@@ -24,7 +24,7 @@ flags.DEFINE_enum(
     ModelConfig.model,
     MODELS,
     "Architecture: mobilefacenet and resnet101 for faces of 112x112, nin and resnet20 for CIFAR, "
-    "convnet for glyphs, mlp for dense embeddings.",
+    "convnet for glyphs, linear for dense embeddings.",
 )
 flags.DEFINE_integer(
     "embedding_dim",

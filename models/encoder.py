@@ -9,7 +9,7 @@ import keras
 from sparse_embed.common.checks import check_choice, check_number
 from sparse_embed.models.convnet import convnet
 from sparse_embed.models.head import embedding_head
-from sparse_embed.models.mlp import mlp
+from sparse_embed.models.linear import linear
 from sparse_embed.models.mobilefacenet import mobilefacenet
 from sparse_embed.models.nin import nin
 from sparse_embed.models.resnet20 import resnet20
@@ -31,7 +31,7 @@ class Architecture(NamedTuple):
 
 ARCHITECTURES = {
     "convnet": Architecture(convnet, (8, 8, 1)),
-    "mlp": Architecture(mlp, (1,)),
+    "linear": Architecture(linear, (1,)),
     "mobilefacenet": Architecture(mobilefacenet, (16, 16, 1)),
     "nin": Architecture(nin, (4, 4, 1)),
     "resnet101": Architecture(resnet101, (16, 16, 1)),
@@ -53,14 +53,14 @@ def build_encoder(
     `keras.models.load_model(path)` anywhere, without this package.
 
     Args:
-        name: "convnet", "mobilefacenet", "nin", "resnet101" or "resnet20"; "mlp" for examples that
-            are vectors.
+        name: "convnet", "mobilefacenet", "nin", "resnet101" or "resnet20"; "linear" for examples
+            that are vectors.
         embedding_dim: dimension of the embeddings. The paper has 1024 for sparse embeddings of
             faces, 128 and 512 for dense ones, 64 for CIFAR-100.
         activation: "relu" or "soft_threshold" for sparse embeddings, "none" for dense ones (see
             `embedding_head`).
         input_shape: (height, width, channels) of an image, such as (112, 112, 3) for faces. Pixels
-            are expected between 0 and 1, as the data pipelines give them. For "mlp", (dim,).
+            are expected between 0 and 1, as the data pipelines give them. For "linear", (dim,).
         width: multiplies the channels of every layer but the embedding; below 1 for a network that
             trains on a CPU.
         initial_probability: how likely a dimension is to be active before training (see

@@ -64,7 +64,7 @@ def vector_flags(path, *more):
     return [
         "--dataset=dense_embeddings",
         f"--data_dir={path}",
-        "--model=mlp",
+        "--model=linear",
         "--width=0.03",
         "--embedding_dim=16",
         "--batch_size=32",
@@ -204,7 +204,7 @@ def test_poisoned_batch_is_stopped_and_the_last_good_checkpoint_kept(
     monkeypatch.setattr(train, "load_data", lambda config: bad)
     config = train.TrainConfig(
         data.DataConfig("dense_embeddings", str(vectors), validation=5),
-        model.ModelConfig("mlp", 16, "relu", 0.03),
+        model.ModelConfig("linear", 16, "relu", 0.03),
         objective.ObjectiveConfig(),
         optimization.OptimizationConfig(steps=40, batch_size=32),
         distribution.DistributionConfig(),
@@ -225,7 +225,7 @@ def test_poisoned_batch_is_stopped_and_the_last_good_checkpoint_kept(
     ("changes", "message"),
     [
         ({"dataset": "cifar100"}, "--dataset=cifar100 needs --data_dir"),
-        ({"model": "mlp"}, "--model=mlp and --dataset=dense_embeddings need each other"),
+        ({"model": "linear"}, "--model=linear and --dataset=dense_embeddings need each other"),
         ({"activation": "none"}, "--regularizer=flops needs --activation"),
         ({"margin": 2.0}, "--margin=2.0"),
         ({"learning_rate_schedule": "step"}, "--decay_steps=0: expected 1 to 1499"),

@@ -192,10 +192,10 @@ def test_convnet():
     assert convolutions(model, 3) == {(16, 48): 1, (8, 96): 1}
 
 
-def test_mlp():
-    """Batch norm of 128 inputs, 1,024 hidden units with batch norm, both of them as features."""
-    model = build_encoder("mlp", 512, "relu", (128,))
-    assert trainable(model) == 2 * 128 + 128 * 1024 + 2 * 1024 + head(128 + 1024, 512)
+def test_linear():
+    """Batch norm of 128 inputs, then the head."""
+    model = build_encoder("linear", 512, "relu", (128,))
+    assert trainable(model) == 2 * 128 + head(128, 512)
     assert model.output_shape == (None, 512)
 
 

@@ -17,7 +17,7 @@ def noise(count: int, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def narrow(name: str, activation: str) -> keras.Model:
-    shape = (24,) if name == "mlp" else (32, 32, 3)
+    shape = (24,) if name == "linear" else (32, 32, 3)
     return build_encoder(name, 16, activation, shape, width=1 / 8)
 
 
@@ -122,7 +122,7 @@ def test_saved_models_load_in_a_new_process_with_equal_embeddings(tmp_path):
     [
         (
             {"name": "vgg"},
-            "name='vgg': expected one of convnet, mlp, mobilefacenet, nin, resnet101, re",
+            "name='vgg': expected one of convnet, linear, mobilefacenet, nin, resnet101, re",
         ),
         ({"activation": "gelu"}, "activation='gelu': expected one of relu, soft_threshold, none"),
         ({"activation": None}, "activation=None: expected one of relu, soft_threshold, none"),
@@ -136,8 +136,11 @@ def test_saved_models_load_in_a_new_process_with_equal_embeddings(tmp_path):
         ({"input_shape": (None, None, 3)}, "input_shape=.None, None, 3.: expected integers"),
         ({"input_shape": (32, 32, 0)}, r"for convnet at least \(8, 8, 1\)"),
         ({"input_shape": (32, 7, 1)}, r"for convnet at least \(8, 8, 1\)"),
-        ({"name": "mlp"}, r"input_shape=\(32, 32, 1\): expected integers \(dim,\), for mlp at le"),
-        ({"name": "mlp", "input_shape": (0,)}, r"for mlp at least \(1,\)"),
+        (
+            {"name": "linear"},
+            r"input_shape=\(32, 32, 1\): expected integers \(dim,\), for linear at le",
+        ),
+        ({"name": "linear", "input_shape": (0,)}, r"for linear at least \(1,\)"),
     ],
 )
 def test_bad_arguments(changes, message):
