@@ -74,14 +74,14 @@ struct Plan {
 
 // Memory that one thread needs while it searches; reused from call to call.
 struct Workspace {
-  std::vector<float> acc;       // zero between blocks
+  alignas(64) float acc[kAccumulators] = {};  // zero between blocks
   std::vector<uint32_t> found;  // local ids of candidates
   std::vector<float> bounds;    // what their accumulators held
   Plan plan, next_plan;
   DenseQuery dense;
 
   explicit Workspace(uint64_t dims)
-      : acc(kAccumulators, 0.0f), found(kAccumulators), bounds(kAccumulators), dense(dims) {}
+      : found(kAccumulators), bounds(kAccumulators), dense(dims) {}
 };
 
 class QuerySearch {
@@ -181,14 +181,14 @@ class QuerySearch {
       const float stop = list.stop > 0.0f ? list.stop : -std::numeric_limits<float>::infinity();
       const uint32_t done =
           kernels.accumulate(block.ids + uint64_t(list.begin) * kGroup, bounds + list.begin,
-                             list.end - list.begin, weight, stop, work.acc.data());
+                             list.end - list.begin, weight, stop, work.acc);
       if (list.end > list.begin) shares_[t] = float(done) / float(list.end - list.begin);
       groups += done;
     }
     const Cut cut(*this, block, plan);
     float least = cut.accumulator(tau_);
     if (nonnegative_ && block.header->nonnegative) least = std::max(least, kSmallestPositive);
-    const uint32_t found = kernels.scan(work.acc.data(), block.rows(), least, work.found.data(),
+    const uint32_t found = kernels.scan(work.acc, block.rows(), least, work.found.data(),
                                         work.bounds.data());
     const uint32_t base = b << blocks_.shift;
     for (uint32_t i = 0; i < found; ++i) {
