@@ -4,7 +4,7 @@
 //    value, largest first, and cut into groups of kGroup rows; a group stores its rows' 16-bit local
 //    ids and one upper and one lower bound of its values (bfloat16, rounded outward). So a posting
 //    takes 2 + 4 / kGroup = 3 bytes, and a whole group adds one and the same number to its
-//    accumulators. The last group of a list is filled up with a local id that no row has.
+//    accumulators. The last group of a list is filled up with local ids that no row has.
 // 2. Rows for exact scoring: float32 values, then 16-bit dimensions (32-bit where there are more
 //    than 65,536 of them), contiguous per row so that a row costs few cache lines.
 //
@@ -18,7 +18,6 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 #include <stdexcept>
 #include <vector>
 

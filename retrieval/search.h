@@ -75,13 +75,12 @@ struct Plan {
 // Memory that one thread needs while it searches; reused from call to call.
 struct Workspace {
   alignas(64) float acc[kAccumulators] = {};  // zero between blocks
-  std::vector<uint32_t> found;  // local ids of candidates
-  std::vector<float> bounds;    // what their accumulators held
+  std::vector<uint32_t> found;                // local ids of candidates
+  std::vector<float> bounds;                  // what their accumulators held
   Plan plan, next_plan;
   DenseQuery dense;
 
-  explicit Workspace(uint64_t dims)
-      : found(kAccumulators), bounds(kAccumulators), dense(dims) {}
+  explicit Workspace(uint64_t dims) : found(kAccumulators), bounds(kAccumulators), dense(dims) {}
 };
 
 class QuerySearch {
