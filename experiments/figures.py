@@ -29,23 +29,25 @@ def search_summary(records: list[dict[str, Any]], path: pathlib.Path) -> None:
     """
     figure = Figure(figsize=(10, 4), layout="constrained")
     left, right = figure.subplots(1, 2)
-    for record in records:
-        point = record["flops_per_row"], record["recall_at_1"]
-        left.plot(*point, "o", markersize=9, color=COLOURS[record["method"]])
-        left.annotate(
-            f"{record['method']}, d={record['dim']}\n{point[1]:.3f}",
-            point,
-            xytext=(8, -4),
-            textcoords="offset points",
-            verticalalignment="top",
-            color=COLOURS[record["method"]],
-        )
     costs = [record["flops_per_row"] for record in records]
     recalls = [record["recall_at_1"] for record in records]
+    for record, cost, recall in zip(records, costs, recalls, strict=True):
+        colour = COLOURS[record["method"]]
+        is_cheap = cost < np.sqrt(min(costs) * max(costs))  # in the left half of the picture
+        left.plot(cost, recall, "o", markersize=9, color=colour)
+        left.annotate(
+            f"{record['method']}, d={record['dim']}\n{recall:.3f}",
+            (cost, recall),
+            xytext=(8 if is_cheap else -8, -4),
+            textcoords="offset points",
+            horizontalalignment="left" if is_cheap else "right",
+            verticalalignment="top",
+            color=colour,
+        )
     left.set(
         xscale="log",
-        xlim=(min(costs) / 2, max(costs) * 12),
-        ylim=(min(recalls) - 0.05, max(recalls) + 0.03),
+        xlim=(min(costs) / 2, max(costs) * 2),
+        ylim=(min(recalls) - 0.03, max(recalls) + 0.01),
         xlabel="multiply-adds per row of the database",
         ylabel="recall@1, unseen classes",
         title="What a query costs and finds",
