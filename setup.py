@@ -32,7 +32,7 @@ setup(
     packages=[f"sparse_embed.{folder}" for folder in FOLDERS],
     package_dir={f"sparse_embed.{folder}": folder for folder in FOLDERS},
     package_data={
-        "": ["py.typed"],
+        "": ["py.typed", "*.pyi"],
         "sparse_embed.flags": ["presets/*.flags"],
     },
     ext_modules=cythonize(extensions, build_dir="build", language_level=3),

@@ -44,7 +44,7 @@ _QUERY_FILE = flags.DEFINE_string("query_file", None, "Queries that go with --da
 _K = flags.DEFINE_integer("k", 1000, "How many rows a search returns.", lower_bound=1)
 _THRESHOLD = flags.DEFINE_float("threshold", 0.25, "Smallest score; -1 for none.")
 _NUM_THREADS = flags.DEFINE_integer(
-    "num_threads", os.cpu_count(), "Threads of the rows that use several.", lower_bound=1
+    "num_threads", os.cpu_count() or 1, "Threads of the rows that use several.", lower_bound=1
 )
 _METHODS = flags.DEFINE_list("methods", [], "Which methods to time; empty for all there are.")
 _DENSE_DIMS = flags.DEFINE_integer("dense_dims", 512, "Width of dense embeddings.", lower_bound=8)
@@ -74,8 +74,8 @@ def make_workload(
     total, own = rows + queries, max(1, round(0.21 * nnz))
     identities = -(-total // 20)
 
-    def signs(shape: tuple[int, ...]) -> np.ndarray:
-        return rng.choice(np.float32([-1, 1]), size=shape) if signed else np.float32(1)
+    def signs(shape: tuple[int, ...]) -> np.ndarray | np.float32:
+        return rng.choice(np.array([-1, 1], np.float32), shape) if signed else np.float32(1)
 
     core = np.empty((identities, nnz), np.int32)
     for begin in range(0, identities, 10_000):
@@ -424,7 +424,7 @@ def fastest_good(methods: list[Method], right: dict[str, tuple[list, list]], cou
     """Of one approximate method's settings the fastest whose recall suffices, else the best."""
     tried = []
     for method in methods:
-        (_, ids), seconds = timed(lambda method=method: answers(method, count))
+        (_, ids), seconds = timed(functools.partial(answers, method, count))
         tried.append((recall(ids, right[method.truth][1][:count]), seconds, method))
     good = [(seconds, method) for share, seconds, method in tried if share >= _MIN_RECALL.value]
     if good:
@@ -473,7 +473,7 @@ def measure(methods: list[Method], right: dict[str, tuple], queries: int) -> lis
             if method.batch > 1 and i % max(1, queries // 10):
                 continue
             (_, ids), seconds = timed(
-                lambda method=method, i=i: method.search(0 if method.batch > 1 else i)
+                functools.partial(method.search, 0 if method.batch > 1 else i)
             )
             times[method.name].append(seconds / method.batch)
             if method.batch == 1:

@@ -132,7 +132,7 @@ class Recorder(keras.callbacks.Callback):
         return step >= self._steps or step // interval > self._last_step() // interval
 
     def _last_step(self) -> int:
-        return self.curves[-1]["step"] if self.curves else 0
+        return int(self.curves[-1]["step"]) if self.curves else 0
 
     def _show(self, figures: dict[str, float]) -> None:
         shown = {"loss": figures["metric_loss"]}

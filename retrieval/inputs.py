@@ -1,11 +1,13 @@
 """Turning what callers pass into the canonical CSR form that the compiled code relies on."""
 
+from typing import Any, TypeAlias
+
 import numpy as np
 import scipy.sparse
 
 from sparse_embed.retrieval import _index
 
-Matrix = np.ndarray | scipy.sparse.spmatrix | scipy.sparse.sparray
+Matrix: TypeAlias = np.ndarray | scipy.sparse.spmatrix | scipy.sparse.sparray
 
 
 def canonical_csr(name: str, x: Matrix, dims: int | None = None) -> _index.Csr:
@@ -33,17 +35,17 @@ def canonical_csr(name: str, x: Matrix, dims: int | None = None) -> _index.Csr:
         raise ValueError(f"{name} has dtype {x.dtype}: expected real numbers")
     if not max(x.shape) < 2**31:
         raise ValueError(f"{name} has shape {x.shape}: expected fewer than 2^31 rows and columns")
-    if getattr(x, "format", None) != "csr":
-        x = scipy.sparse.csr_array(x)
-    csr = _view(name, x)
+    rows: Any = x if getattr(x, "format", None) == "csr" else scipy.sparse.csr_array(x)
+    csr = _view(name, rows)
     found = csr.check()
     if found == _index.INVALID:
         raise ValueError(f"{name} is not a valid CSR matrix: indices outside its shape")
     if found == _index.UNSORTED:
         # A fresh object, because SciPy remembers on the old one whether it was sorted.
-        x = scipy.sparse.csr_array((x.data, x.indices, x.indptr), shape=x.shape, copy=True)
-        x.sum_duplicates()
-        csr = _view(name, x)
+        arrays = rows.data, rows.indices, rows.indptr
+        rows = scipy.sparse.csr_array(arrays, shape=rows.shape, copy=True)
+        rows.sum_duplicates()
+        csr = _view(name, rows)
     if not np.isfinite(csr.arrays[2]).all():
         raise ValueError(f"{name} holds a value that is NaN, infinite or beyond float32")
     return csr
