@@ -30,6 +30,8 @@ from absl import flags
 from sparse_embed.common.files import atomic_path
 from sparse_embed.experiments.provenance import provenance
 from sparse_embed.flags import app
+from sparse_embed.flags.output import OUTPUT
+from sparse_embed.flags.retrieval import DATABASE, THRESHOLD, K
 from sparse_embed.retrieval import Algorithm1, SparseIndex, flops_per_row, suboptimality_ratio
 
 Search = Callable[[int], tuple[np.ndarray, np.ndarray]]
@@ -37,12 +39,11 @@ Search = Callable[[int], tuple[np.ndarray, np.ndarray]]
 _ROWS = flags.DEFINE_integer("rows", 999_000, "Rows of the database.", lower_bound=1)
 _DIMS = flags.DEFINE_integer("dims", 1024, "Dimensions of the sparse rows.", lower_bound=1)
 _NNZ = flags.DEFINE_integer("nnz", 32, "Mean non-zeros per row, roughly.", lower_bound=1)
-_QUERIES = flags.DEFINE_integer("queries", 200, "How many queries are timed.", lower_bound=1)
+_NUM_QUERIES = flags.DEFINE_integer(
+    "num_queries", 200, "How many queries are timed.", lower_bound=1
+)
 _SIGNED = flags.DEFINE_bool("signed", False, "Whether values have random signs.")
-_DATABASE = flags.DEFINE_string("database", None, "Rows to search instead, a CSR .npz file.")
 _QUERY_FILE = flags.DEFINE_string("query_file", None, "Queries that go with --database.")
-_K = flags.DEFINE_integer("k", 1000, "How many rows a search returns.", lower_bound=1)
-_THRESHOLD = flags.DEFINE_float("threshold", 0.25, "Smallest score; -1 for none.")
 _NUM_THREADS = flags.DEFINE_integer(
     "num_threads", os.cpu_count() or 1, "Threads of the rows that use several.", lower_bound=1
 )
@@ -51,9 +52,8 @@ _DENSE_DIMS = flags.DEFINE_integer("dense_dims", 512, "Width of dense embeddings
 _MIN_RECALL = flags.DEFINE_float(
     "min_recall", 0.99, "Recall that approximate methods must reach.", lower_bound=0, upper_bound=1
 )
-_SEED = flags.DEFINE_integer("seed", 0, "Seed of the workload.")
+_SEED = flags.DEFINE_integer("workload_seed", 0, "Seed of the workload.")
 _GROWTH = flags.DEFINE_bool("growth", False, "Whether to time other sizes and densities too.")
-_OUTPUT = flags.DEFINE_string("output", None, "JSON file for the figures.")
 
 
 def make_workload(
@@ -588,7 +588,7 @@ def load_csr(flag: str, value: str | None) -> scipy.sparse.csr_array:
 
 def main() -> None:
     """Runs the benchmark that the flags describe."""
-    output = app.writable_file("output", _OUTPUT.value, ".json") if _OUTPUT.value else None
+    output = app.writable_file("output", OUTPUT.value, ".json") if OUTPUT.value else None
     if _GROWTH.value and output is None:
         raise app.UsageError("--growth draws beside --output: expected --output=FILE.json")
     names = _METHODS.value or list(METHODS)
@@ -598,21 +598,21 @@ def main() -> None:
     if "SparseIndex" not in names:
         names = ["SparseIndex", *names]
     names = sorted(names, key=list(METHODS).index)
-    threshold = None if _THRESHOLD.value < 0 else _THRESHOLD.value
+    threshold = None if THRESHOLD.value < 0 else THRESHOLD.value
 
-    if _DATABASE.value:
+    if DATABASE.value:
         database, queries = (
-            load_csr("database", _DATABASE.value),
+            load_csr("database", DATABASE.value),
             load_csr("query_file", _QUERY_FILE.value),
         )
-        queries = queries[: _QUERIES.value]
+        queries = queries[: _NUM_QUERIES.value]
         if database.shape[1] != queries.shape[1]:
             raise app.UsageError(
                 f"--query_file={_QUERY_FILE.value}: expected {database.shape[1]} columns"
             )
     else:
         database, queries = make_workload(
-            _ROWS.value, _DIMS.value, _NNZ.value, _QUERIES.value, _SIGNED.value, _SEED.value
+            _ROWS.value, _DIMS.value, _NNZ.value, _NUM_QUERIES.value, _SIGNED.value, _SEED.value
         )
     figures = {
         "rows": database.shape[0],
@@ -620,13 +620,13 @@ def main() -> None:
         "nnz": database.nnz / max(1, database.shape[0]),
         "flops_per_row": flops_per_row(database),
         "suboptimality_ratio": suboptimality_ratio(database),
-        "k": _K.value,
+        "k": K.value,
         "threshold": threshold,
         "queries": queries.shape[0],
         "signed": _SIGNED.value,
     }
     print(", ".join(f"{key}={value}" for key, value in figures.items()))
-    work = Workload(database, queries, _K.value, threshold, _NUM_THREADS.value, _DENSE_DIMS.value)
+    work = Workload(database, queries, K.value, threshold, _NUM_THREADS.value, _DENSE_DIMS.value)
     methods, right = build_methods(work, names)
     records = measure(methods, right, queries.shape[0])
     print(table(records))
@@ -646,7 +646,7 @@ def main() -> None:
         f"of this machine reads {bandwidth['measured_bytes_per_second'] / 1e9:.1f} GB/s"
     )
     grown = (
-        growth(_K.value, threshold, _DIMS.value, _ROWS.value, _NNZ.value) if _GROWTH.value else []
+        growth(K.value, threshold, _DIMS.value, _ROWS.value, _NNZ.value) if _GROWTH.value else []
     )
     if output:
         content = {

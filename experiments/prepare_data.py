@@ -2,7 +2,7 @@ r"""Copies images on disk into shards of TFRecords, which slow disks read severa
 
     python -m sparse_embed.experiments.prepare_data --source=faces_emore --shards_dir=shards
     python -m sparse_embed.experiments.prepare_data --source=photos --layout=image_folder \
-        --image_size=112,112 --shards_dir=shards --on_error=skip
+        --resize=112,112 --shards_dir=shards --on_error=skip
 
 Every image is checked. A shard appears under its name only when it is whole: after an interruption
 the same command goes on where it stopped.
@@ -29,8 +29,8 @@ _LAYOUT = flags.DEFINE_enum(
 )
 _SHARDS_DIR = flags.DEFINE_string("shards_dir", None, "Where the shards go.")
 _NUM_SHARDS = flags.DEFINE_integer("num_shards", 64, "Number of files.", lower_bound=1)
-_IMAGE_SIZE = flags.DEFINE_list(
-    "image_size", ["112", "112"], "Height and width that images of image_folder are scaled to."
+_RESIZE = flags.DEFINE_list(
+    "resize", ["112", "112"], "Height and width that images of image_folder are scaled to."
 )
 _ON_ERROR = flags.DEFINE_enum(
     "on_error", "raise", ["raise", "skip"], "What happens at a broken image; both name it."
@@ -47,9 +47,9 @@ def load(source: pathlib.Path) -> "Examples":
     if _LAYOUT.value == "recordio":
         return recordio.load(source, on_error=_ON_ERROR.value, scan_labels=_SCAN_LABELS.value)
     try:
-        height, width = map(int, _IMAGE_SIZE.value)
+        height, width = map(int, _RESIZE.value)
     except ValueError as error:
-        raise ValueError(f"--image_size={','.join(_IMAGE_SIZE.value)}: expected H,W") from error
+        raise ValueError(f"--resize={','.join(_RESIZE.value)}: expected H,W") from error
     return image_folder.load(source, (height, width, 3), _ON_ERROR.value)
 
 

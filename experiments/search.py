@@ -27,9 +27,9 @@ from sparse_embed.experiments.embeddings import Embeddings
 from sparse_embed.experiments.provenance import provenance
 from sparse_embed.flags import app
 from sparse_embed.flags.output import OUTPUT
+from sparse_embed.flags.retrieval import DATABASE, THRESHOLD, K
 from sparse_embed.retrieval.metrics import drop_self, has_mate, recall_at_k
 
-_DATABASE = flags.DEFINE_string("database", None, "Sparse embeddings to search in (.npz).")
 _QUERIES = flags.DEFINE_string(
     "queries",
     None,
@@ -41,8 +41,6 @@ _DENSE_DATABASE = flags.DEFINE_string(
 _DENSE_QUERIES = flags.DEFINE_string(
     "dense_queries", None, "Dense embeddings (.npy) of the same queries; goes with --queries."
 )
-_K = flags.DEFINE_integer("k", 1000, "Longest shortlist.", lower_bound=1)
-_THRESHOLD = flags.DEFINE_float("threshold", 0.25, "Lowest sparse score that is shortlisted.")
 
 _BATCH = 256  # queries between two moves of the progress bar
 
@@ -201,7 +199,7 @@ def _load(flag: str, value: str | None, sparse: bool, rows: int | None = None) -
 def main() -> None:
     """Reads the flags, searches, prints the table."""
     output = app.writable_file("output", OUTPUT.value, ".json") if OUTPUT.value else None
-    database = _load("database", _DATABASE.value, sparse=True)
+    database = _load("database", DATABASE.value, sparse=True)
     queries = dense = dense_queries = None
     if _QUERIES.value:
         queries = _load("queries", _QUERIES.value, sparse=True)
@@ -215,10 +213,10 @@ def main() -> None:
         if queries is not None:
             rows = queries.vectors.shape[0]
             dense_queries = _load("dense_queries", _DENSE_QUERIES.value, False, rows)
-    records = evaluate(database, queries, dense, dense_queries, _K.value, _THRESHOLD.value)
+    records = evaluate(database, queries, dense, dense_queries, K.value, THRESHOLD.value)
     print(table(records))
     if output:
-        save_records(output, records, k=_K.value, threshold=_THRESHOLD.value)
+        save_records(output, records, k=K.value, threshold=THRESHOLD.value)
 
 
 def save_records(path: pathlib.Path, records: list[dict[str, Any]], **settings: Any) -> None:

@@ -38,7 +38,7 @@ def test_the_script_checks_times_and_saves(tmp_path):
         "--rows=12000",
         "--dims=256",
         "--nnz=16",
-        "--queries=12",
+        "--num_queries=12",
         "--k=20",
         "--dense_dims=32",
         "--methods=SparseIndex,Algorithm1,SciPy,dense",

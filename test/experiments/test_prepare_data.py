@@ -33,7 +33,7 @@ def run(**values):
 
 def test_shards_are_made_and_counted(photos, tmp_path, capsys):
     target = tmp_path / "shards"
-    run(source=str(photos), shards_dir=str(target), image_size=["8", "6"], on_error="skip")
+    run(source=str(photos), shards_dir=str(target), resize=["8", "6"], on_error="skip")
     assert "6 images of 2 classes in 2 shards; 1 broken images skipped" in capsys.readouterr().out
     shards = tfrecords.open_shards(target)
     assert (len(shards), shards.shape) == (6, (8, 6, 3))
@@ -42,8 +42,8 @@ def test_shards_are_made_and_counted(photos, tmp_path, capsys):
 def test_a_broken_image_ends_it_in_one_sentence(photos, tmp_path):
     with pytest.raises(app.UsageError, match=r"broken.png: cannot be decoded"):
         run(source=str(photos), shards_dir=str(tmp_path / "shards"))
-    with pytest.raises(app.UsageError, match="--image_size=8: expected H,W"):
-        run(source=str(photos), shards_dir=str(tmp_path / "shards"), image_size=["8"])
+    with pytest.raises(app.UsageError, match="--resize=8: expected H,W"):
+        run(source=str(photos), shards_dir=str(tmp_path / "shards"), resize=["8"])
 
 
 def test_a_missing_source_costs_one_line(tmp_path):
