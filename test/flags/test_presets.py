@@ -89,7 +89,7 @@ def test_cifar100(kind):
 
 @pytest.mark.parametrize("preset", ["glyphs_dense", "glyphs_flops"])
 def test_glyphs_need_nothing(preset):
-    assert read(preset)["steps"] == 1500
+    assert read(preset)["steps"] == 1000
 
 
 def test_unknown_preset_is_told_with_the_choices():
