@@ -26,8 +26,8 @@ def load_record(model_dir: pathlib.Path) -> dict[str, Any]:
     return json.loads((model_dir / RECORD).read_text())
 
 
-def load_encoder(model_dir: pathlib.Path) -> "keras.Model":
-    """Returns the trained encoder of the run in `model_dir`."""
+def load_encoder(path: pathlib.Path) -> "keras.Model":
+    """Returns the trained encoder of a run's folder, or that of a `.keras` file."""
     import keras
 
-    return keras.models.load_model(model_dir / ENCODER)
+    return keras.models.load_model(path if path.suffix == ".keras" else path / ENCODER)

@@ -25,6 +25,7 @@ from sparse_embed.experiments import checkpoints, devices
 from sparse_embed.experiments.data import load_data
 from sparse_embed.experiments.provenance import provenance
 from sparse_embed.experiments.runs import ENCODER, load_encoder, save_run
+from sparse_embed.experiments.warm_start import copy_weights, existing_encoder
 from sparse_embed.flags import app
 from sparse_embed.flags.config import from_flags
 from sparse_embed.flags.data import DataConfig
@@ -48,11 +49,11 @@ MOMENTUM = 0.9  # of SGD, as in the paper
 class TrainConfig:
     """All that decides what a training run gives."""
 
-    data: DataConfig
-    model: ModelConfig
-    objective: ObjectiveConfig
-    optimization: OptimizationConfig
-    distribution: DistributionConfig
+    data: DataConfig = dataclasses.field(default_factory=DataConfig)
+    model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
+    objective: ObjectiveConfig = dataclasses.field(default_factory=ObjectiveConfig)
+    optimization: OptimizationConfig = dataclasses.field(default_factory=OptimizationConfig)
+    distribution: DistributionConfig = dataclasses.field(default_factory=DistributionConfig)
 
 
 def check(config: TrainConfig) -> None:
@@ -81,10 +82,14 @@ def check(config: TrainConfig) -> None:
         f"--logical_cpus={distribution.logical_cpus} needs --strategy=mirrored": (
             distribution.strategy != "mirrored" and distribution.logical_cpus > 1
         ),
+        "--nowarm_start_head needs --warm_start": not model.warm_start_head
+        and model.warm_start is None,
     }
     for message, is_refused in refused.items():
         if is_refused:
             raise app.UsageError(message)
+    if model.warm_start is not None:
+        existing_encoder(model.warm_start)
     if objective.regularizer != "none" and objective.warmup_steps > optimization.steps:
         logging.warning(
             "--warmup_steps=%d is beyond --steps=%d: lambda will not reach its full weight",
@@ -143,32 +148,34 @@ def build_optimizer(optimization: OptimizationConfig) -> "keras.optimizers.Optim
 
 
 def check_same_experiment(model_dir: pathlib.Path, config: TrainConfig) -> None:
-    """Writes the config at the first start; at a later one, refuses flags that differ from it.
-
-    Where the data lies may change, what is learned from it may not.
-    """
+    """Refuses flags that differ from those that the run in `model_dir` was started with."""
     path = model_dir / CONFIG
-    flat = {
-        name: value
-        for part in dataclasses.asdict(config).values()
-        for name, value in part.items()
-        if name != "data_dir"
-    }
-    if path.exists():
-        before = json.loads(path.read_text())
-        changed = [
-            f"--{name} was {before.get(name)}, now {flat.get(name)}"
-            for name in sorted(before.keys() | flat.keys())
-            if before.get(name) != flat.get(name)
-        ]
-        if changed:
-            raise app.UsageError(
-                f"--model_dir={model_dir} holds another experiment: {'; '.join(changed)}. Give "
-                "another folder, or the same flags to go on"
-            )
+    if not path.exists():
         return
-    with atomic_path(path) as temporary:
-        temporary.write_text(json.dumps(flat, indent=1))
+    now = _identity(config)
+    # A flag that did not exist when the run was started had the effect of its default.
+    before = {**_identity(TrainConfig()), **json.loads(path.read_text())}
+    changed = [
+        f"--{name} was {before.get(name)}, now {now.get(name)}"
+        for name in sorted(before.keys() | now.keys())
+        if before.get(name) != now.get(name)
+    ]
+    if changed:
+        raise app.UsageError(
+            f"--model_dir={model_dir} holds another experiment: {'; '.join(changed)}. Give "
+            "another folder, or the same flags to go on"
+        )
+
+
+def _save_identity(model_dir: pathlib.Path, config: TrainConfig) -> None:
+    with atomic_path(model_dir / CONFIG) as temporary:
+        temporary.write_text(json.dumps(_identity(config), indent=1))
+
+
+def _identity(config: TrainConfig) -> dict[str, Any]:
+    """Returns the flags that make the experiment: where the data lies is none of them."""
+    parts = dataclasses.asdict(config).values()
+    return {name: value for part in parts for name, value in part.items() if name != "data_dir"}
 
 
 def evaluator(
@@ -226,6 +233,11 @@ def train(config: TrainConfig, model_dir: pathlib.Path, log: LoggingConfig) -> d
             jit_compile="auto" if strategy.num_replicas_in_sync == 1 else False,
         )
         start = checkpoints.restore(model_dir / "checkpoints" / checkpoints.LAST, model)
+        if start == 0 and config.model.warm_start is not None:
+            earlier = load_encoder(existing_encoder(config.model.warm_start))
+            copy_weights(earlier, encoder, config.model.warm_start_head)
+    if devices.is_chief():
+        _save_identity(model_dir, config)
     first = next(iter(data.training_batches(part, batch_size, optimization.seed)))[0]
     recorder = Recorder(
         model_dir,

@@ -17,6 +17,8 @@ class ModelConfig:
     activation: str = "relu"
     width: float = 1.0
     initial_probability: float | None = None
+    warm_start: str | None = None
+    warm_start_head: bool = True
 
 
 flags.DEFINE_enum(
@@ -49,4 +51,16 @@ flags.DEFINE_float(
     "from a low one; default: that of a batch norm with bias 0 and scale 1 (0.5 for relu).",
     lower_bound=1e-4,
     upper_bound=0.9999,
+)
+flags.DEFINE_string(
+    "warm_start",
+    ModelConfig.warm_start,
+    "Earlier run whose encoder gives the first weights: its folder, or a .keras file of the same "
+    "--model. They take the place of --initial_probability.",
+)
+flags.DEFINE_bool(
+    "warm_start_head",
+    ModelConfig.warm_start_head,
+    "Whether --warm_start takes over the embedding layer too; without it that layer starts afresh, "
+    "and --embedding_dim may be another.",
 )
