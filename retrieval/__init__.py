@@ -1,9 +1,12 @@
-"""Exact sparse search, dense re-ranking, and figures of sparsity."""
+"""Exact sparse search, dense re-ranking, the baselines, and figures of sparsity."""
 
 from sparse_embed.retrieval.dense import DenseSearch
+from sparse_embed.retrieval.faiss_search import HNSWSearch, IVFPQSearch, LSHSearch
 from sparse_embed.retrieval.index import Algorithm1, SparseIndex, algorithm1_search
 from sparse_embed.retrieval.metrics import recall_at_k
+from sparse_embed.retrieval.pca import PCASearch
 from sparse_embed.retrieval.rerank import Reranker, TwoStage
+from sparse_embed.retrieval.sdh import SDHSearch, hash_codes
 from sparse_embed.retrieval.sparsity import (
     activation_probability,
     flops_per_row,
@@ -13,12 +16,18 @@ from sparse_embed.retrieval.sparsity import (
 __all__ = [
     "Algorithm1",
     "DenseSearch",
+    "HNSWSearch",
+    "IVFPQSearch",
+    "LSHSearch",
+    "PCASearch",
     "Reranker",
+    "SDHSearch",
     "SparseIndex",
     "TwoStage",
     "activation_probability",
     "algorithm1_search",
     "flops_per_row",
+    "hash_codes",
     "recall_at_k",
     "suboptimality_ratio",
 ]

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from sparse_embed.retrieval.threads import blas_threads
+
 _BLOCK_BYTES = 64 << 20  # of scores held at once
 
 
@@ -22,8 +24,17 @@ class DenseSearch:
         """(rows, dim) of the database."""
         return self._database.shape
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the database."""
+        return self._database.nbytes
+
     def search(
-        self, queries: np.ndarray, k: int = 1000, threshold: float | None = None
+        self,
+        queries: np.ndarray,
+        k: int = 1000,
+        threshold: float | None = None,
+        num_threads: int = 1,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Returns the `k` best rows for each query, as `SparseIndex.search` does.
 
@@ -31,6 +42,7 @@ class DenseSearch:
             queries: (n, dim) float array.
             k: how many rows to return at most.
             threshold: rows scoring less are left out; None leaves out none.
+            num_threads: threads of the matrix products (see `blas_threads`).
 
         Returns:
             float32 scores and int64 ids, both (n, k): best first, ties by lower id, unused places
@@ -45,7 +57,8 @@ class DenseSearch:
         found_ids = np.full((len(queries), k), -1, np.int64)
         block = max(1, _BLOCK_BYTES // max(1, 4 * rows))
         for start in range(0, len(queries), block):
-            scores = queries[start : start + block] @ self._database.T
+            with blas_threads(num_threads):
+                scores = queries[start : start + block] @ self._database.T
             for row, row_scores in enumerate(scores, start):
                 lowest = -np.inf if threshold is None else threshold
                 if k < rows:

@@ -1,10 +1,12 @@
 """Dense re-ranking of a sparse shortlist (the paper's "Sparse retrieval and re-ranking")."""
 
+from typing import Any, Protocol
+
 import numpy as np
 
 from sparse_embed.common.checks import check_choice, check_number
 from sparse_embed.retrieval import _index
-from sparse_embed.retrieval.index import SparseIndex, available_kernels
+from sparse_embed.retrieval.index import available_kernels
 from sparse_embed.retrieval.inputs import Matrix
 
 
@@ -71,10 +73,23 @@ class Reranker:
         return _index.rerank_rows(self._rows, queries, ids, k, num_threads, self._kernels)
 
 
-class TwoStage:
-    """A sparse index that shortlists and a dense re-ranker that orders the shortlist."""
+class Index(Protocol):
+    """What `SparseIndex` and the baselines have in common."""
 
-    def __init__(self, index: SparseIndex, reranker: Reranker):
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(rows, dimensions)."""
+
+    def search(
+        self, queries: Any, k: Any = ..., threshold: float | None = ..., num_threads: int = ...
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The k best rows of each query, `(scores, ids)`."""
+
+
+class TwoStage:
+    """An index (sparse, or a baseline) that shortlists and a dense re-ranker that orders."""
+
+    def __init__(self, index: Index, reranker: Reranker):
         if index.shape[0] != reranker.shape[0]:
             raise ValueError(
                 f"the index has {index.shape[0]} rows and the reranker {reranker.shape[0]}: "
@@ -88,23 +103,25 @@ class TwoStage:
         queries: Matrix,
         dense_queries: np.ndarray,
         k: int = 10,
-        shortlist: int = 1000,
+        shortlist: int | None = 1000,
         threshold: float | None = None,
         num_threads: int = 1,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The k best rows by dense score among the `shortlist` best by sparse score.
+        """The k best rows by dense score among the `shortlist` best of the index.
 
         Args:
-            queries: sparse queries, one per row.
+            queries: queries of the index, one per row.
             dense_queries: the same queries, dense.
             k: how many results per query.
-            shortlist: how many rows the index may pass on per query.
-            threshold: smallest sparse score that it passes on, or None.
+            shortlist: how many rows the index may pass on per query; None for all candidates of an
+                index that has such, which is `SDHSearch`.
+            threshold: smallest score of the index that it passes on, or None.
             num_threads: threads to use.
 
         Returns:
             `(scores, ids)` of shape (queries, k) with dense scores, best first, -inf / -1 unused.
         """
-        check_number("shortlist", shortlist, integer=True, minimum=1)
+        if shortlist is not None:
+            check_number("shortlist", shortlist, integer=True, minimum=1)
         _, ids = self._index.search(queries, shortlist, threshold, num_threads)
         return self._reranker.rerank(dense_queries, ids, k, num_threads)

@@ -1,0 +1,36 @@
+"""The check that dense embeddings are what the baselines compress: rows of unit norm."""
+
+import numpy as np
+
+_BLOCK = 65_536  # rows
+_TOLERANCE = 5e-3  # what float16 leaves of a norm of 1
+
+
+def unit_rows(name: str, x: np.ndarray, dims: int | None = None) -> np.ndarray:
+    """Returns `x` as contiguous float32 rows if all of them have norm 1, or 0 (blank images).
+
+    Args:
+        name: how the caller knows the argument, for error messages.
+        x: (rows, dims) float array; a contiguous float32 one, memory-mapped or not, is not copied.
+        dims: the dimension it must have; None for a database, which may have any but not no rows.
+
+    Raises:
+        ValueError: the shape is another one, or a row is not normalised, which is named.
+    """
+    x = np.asanyarray(x)
+    if x.ndim != 2 or x.dtype.kind != "f" or (dims is not None and x.shape[1] != dims):
+        expected = f"({'rows' if dims is None else 'n'}, {dims or 'dims'})"
+        raise ValueError(f"{name} of shape {x.shape}, {x.dtype}: expected floats, {expected}")
+    if dims is None and 0 in x.shape:
+        raise ValueError(f"{name} of shape {x.shape}: expected at least one row and dimension")
+    x = np.ascontiguousarray(x, np.float32)
+    for start in range(0, len(x), _BLOCK):
+        block = x[start : start + _BLOCK]
+        norms = np.sqrt(np.einsum("ij,ij->i", block, block))
+        # A comparison with NaN is false: such rows are refused with the others.
+        wrong = np.flatnonzero(~((np.abs(norms - 1) <= _TOLERANCE) | (norms == 0)))
+        if wrong.size:
+            raise ValueError(
+                f"{name}: row {start + wrong[0]} has norm {norms[wrong[0]]:.6g}: expected unit norm"
+            )
+    return x
