@@ -1,4 +1,4 @@
-"""Metric losses, activation regularizers, the weight schedule, and what to watch of sparsity.
+"""Metric losses, activation regularizers, schedules of their weight, and what to watch of sparsity.
 
 Importing this package registers all of its classes with Keras, so that `keras.models.load_model`
 finds them without `custom_objects`. `sparse_embed.losses.population` holds the closed forms for
@@ -13,7 +13,7 @@ from sparse_embed.losses.regularizers import (
     l1_norm,
     relaxed_flops,
 )
-from sparse_embed.losses.schedules import QuadraticWarmup
+from sparse_embed.losses.schedules import QuadraticWarmup, WeightPath
 from sparse_embed.losses.sparsity_metrics import SparsityMetrics, SparsityMonitor
 from sparse_embed.losses.triplet import TripletSemiHardLoss, triplet_semi_hard
 
@@ -25,6 +25,7 @@ __all__ = [
     "SparsityMetrics",
     "SparsityMonitor",
     "TripletSemiHardLoss",
+    "WeightPath",
     "arcface",
     "l1_norm",
     "population",
