@@ -3,7 +3,9 @@
 from sparse_embed.retrieval.dense import DenseSearch
 from sparse_embed.retrieval.faiss_search import HNSWSearch, IVFPQSearch, LSHSearch
 from sparse_embed.retrieval.index import Algorithm1, SparseIndex, algorithm1_search
-from sparse_embed.retrieval.metrics import recall_at_k
+from sparse_embed.retrieval.megaface import megaface_recall
+from sparse_embed.retrieval.metrics import precision_at_k, recall_at_k
+from sparse_embed.retrieval.pair_verification import verification
 from sparse_embed.retrieval.pca import PCASearch
 from sparse_embed.retrieval.rerank import Reranker, TwoStage
 from sparse_embed.retrieval.sdh import SDHSearch, hash_codes
@@ -28,6 +30,9 @@ __all__ = [
     "algorithm1_search",
     "flops_per_row",
     "hash_codes",
+    "megaface_recall",
+    "precision_at_k",
     "recall_at_k",
     "suboptimality_ratio",
+    "verification",
 ]

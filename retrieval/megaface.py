@@ -1,0 +1,318 @@
+"""Identification among distractors: MegaFace's protocol, and the variant of the paper's authors.
+
+A probe is searched among a million distractors and one more image of its own identity, its mate;
+each other image of the identity is the mate in turn. The rank of the mate is the number of
+distractors that score higher: a distractor of the very same score does not count. Recall@k is the
+fraction of ranks below k. Other mates and images of other identities take no part.
+
+All mates of a probe are found in one search. The database holds the probes themselves first and
+the distractors after them, so that of equal scores a mate comes first ("ties by lower id"); of the
+results, those that are neither distractors nor mates are dropped, and the search is repeated for
+more results where too few distractors are left.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import scipy.sparse
+from tqdm import tqdm
+
+from sparse_embed.common.checks import check_choice, check_number
+from sparse_embed.retrieval.dense import DenseSearch
+from sparse_embed.retrieval.index import SparseIndex
+from sparse_embed.retrieval.inputs import Matrix
+from sparse_embed.retrieval.metrics import check_labels, check_unit_norm
+from sparse_embed.retrieval.rerank import Reranker
+
+KS = (1, 10, 50, 100)
+NOT_FOUND = np.iinfo(np.int32).max  # rank of a mate that is not on the shortlist
+PROTOCOLS = ("official", "authors")
+_BATCH = 64  # probes per search
+
+
+class Search(Protocol):
+    """`SparseIndex` and everything that searches as it does."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(rows, dimensions)."""
+
+    def search(
+        self, queries: Any, k: Any, threshold: float | None, num_threads: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(scores, ids) of the k best rows that reach the threshold."""
+
+
+class PairRanks(NamedTuple):
+    """The outcome of an identification: a rank for each ordered pair of probe and mate.
+
+    Attributes:
+        probes: (pairs,) int32 row of the probe, ascending.
+        mates: (pairs,) int32 row of the mate.
+        ranks: (pairs,) int32, distractors that score higher; `NOT_FOUND` off the shortlist.
+    """
+
+    probes: np.ndarray
+    mates: np.ndarray
+    ranks: np.ndarray
+
+
+def identification_ranks(
+    index: Search,
+    probes: Matrix,
+    labels: np.ndarray,
+    *,
+    shortlist: int | None = 1000,
+    threshold: float | None = None,
+    reranker: Reranker | None = None,
+    dense_probes: np.ndarray | None = None,
+    without_mate: str = "raise",
+    num_threads: int = 1,
+    progress: bool = False,
+) -> PairRanks:
+    """Ranks each mate of each probe among the distractors.
+
+    For probe and mate the database is the distractors and that mate. A shortlist is made of the
+    rows that reach the threshold, at most `shortlist` of them; a mate outside is not found. With a
+    re-ranker, the rows of the shortlist are then scored by it.
+
+    Args:
+        index: holds the probes in their order as rows 0 to n - 1, and the distractors after them.
+        probes: the queries of the probes, (n, d), as the index takes them.
+        labels: (n,) identity of each probe.
+        shortlist: longest shortlist; the paper's is 1000. None is for an index that then returns
+            all it has (k=None), such as `SDHSearch`.
+        threshold: lowest score on the shortlist, None for any; the paper's is 0.25.
+        reranker: dense embeddings of the rows of the index.
+        dense_probes: dense embeddings of the probes; goes with `reranker`.
+        without_mate: "raise" if an identity has one probe alone, or "skip" such probes.
+        num_threads: threads of the searches.
+        progress: whether to show a progress bar.
+    """
+    labels = check_labels("labels", labels, probes.shape[0], "probes")
+    if shortlist is not None:
+        check_number("shortlist", shortlist, integer=True, minimum=1)
+    count, rows = len(labels), index.shape[0]
+    if rows <= count:
+        raise ValueError(
+            f"index has {rows} rows and probes {count}: expected the probes and distractors"
+        )
+    if (reranker is None) != (dense_probes is None):
+        raise ValueError("reranker and dense_probes need each other: one of them is None")
+    if reranker is not None and reranker.shape[0] != rows:
+        raise ValueError(f"reranker has {reranker.shape[0]} rows: expected {rows}, as in the index")
+    if dense_probes is not None and len(dense_probes) != count:
+        raise ValueError(f"dense_probes has {len(dense_probes)} rows: expected {count}, as probes")
+    pairs = _pairs(labels, check_choice("without_mate", without_mate, ["raise", "skip"]))
+    searched, firsts = np.unique(pairs.probes, return_index=True)
+    bounds = np.append(firsts, len(pairs.probes))
+    width = None if shortlist is None else shortlist + 2 * int(np.diff(bounds).max())
+    starts = range(0, len(searched), _BATCH)
+    for start in tqdm(starts, desc="identification", unit="batch", disable=not progress):
+        batch = searched[start : start + _BATCH]
+        for some, scores, ids in _shortlists(
+            index, probes, labels, batch, shortlist, threshold, width, num_threads
+        ):
+            if reranker is not None and dense_probes is not None:
+                scores, ids = reranker.rerank(dense_probes[some], ids, ids.shape[1], num_threads)
+            for probe, row_scores, row_ids in zip(some, scores, ids, strict=True):
+                found = (row_ids >= 0) & (row_ids < count)
+                rivals = np.sort(row_scores[row_ids >= count])
+                higher = len(rivals) - np.searchsorted(rivals, row_scores[found], side="right")
+                place = np.searchsorted(searched, probe)
+                own = slice(bounds[place], bounds[place + 1])
+                order = np.argsort(row_ids[found])
+                where = np.isin(pairs.mates[own], row_ids[found], assume_unique=True)
+                pairs.ranks[own][where] = higher[order]
+    return pairs
+
+
+def _pairs(labels: np.ndarray, without_mate: str) -> PairRanks:
+    """All ordered pairs of one identity, by probe, then by mate, none of them found yet."""
+    order = np.argsort(labels, kind="stable")
+    _, first, sizes = np.unique(labels[order], return_index=True, return_counts=True)
+    if without_mate == "raise" and (sizes == 1).any():
+        alone = order[first[np.argmax(sizes == 1)]]
+        raise ValueError(
+            f"labels: probe {alone} (identity {labels[alone]}) has no mate, nor have "
+            f"{np.sum(sizes == 1) - 1} others; remove them, or pass without_mate='skip'"
+        )
+    if (sizes == 1).all():
+        raise ValueError("labels: no probe has a mate, so nothing can be ranked")
+    members = np.split(order, first[1:])
+    groups = [members[group] for group in np.flatnonzero(sizes > 1)]
+    probes = np.concatenate([np.repeat(group, len(group)) for group in groups])
+    mates = np.concatenate([np.tile(group, len(group)) for group in groups])
+    by_probe = np.lexsort((mates, probes))
+    by_probe = by_probe[probes[by_probe] != mates[by_probe]]
+    ranks = np.full(len(by_probe), NOT_FOUND, np.int32)
+    return PairRanks(probes[by_probe].astype(np.int32), mates[by_probe].astype(np.int32), ranks)
+
+
+def _shortlists(index, probes, labels, batch, shortlist, threshold, width, num_threads):
+    """Yields (probes, scores, ids): each mate and the distractors that share a shortlist with it.
+
+    With a mate on it, a shortlist has room for one distractor less. All other places are -1.
+    """
+    count, rows = len(labels), index.shape[0]
+    longest = rows if shortlist is None else shortlist
+    while len(batch):
+        if width is not None:
+            width = min(width, rows)
+        scores, ids = index.search(probes[batch], width, threshold, num_threads)
+        is_distractor = ids >= count
+        ahead = np.cumsum(is_distractor, axis=1)  # itself included
+        # All is known once there are enough distractors, or nothing more to be found.
+        whole = (ahead[:, -1] >= longest) | (ids[:, -1] < 0) | (width in (None, rows))
+        is_mate = ~is_distractor & (ids >= 0) & (ids != batch[:, None])
+        is_mate &= labels[ids.clip(0, count - 1)] == labels[batch, None]
+        kept = (is_distractor | is_mate) & (ahead < longest)
+        if whole.any():
+            yield batch[whole], scores[whole], np.where(kept, ids, -1)[whole]
+        batch = batch[~whole]
+        width = width and 4 * width
+
+
+def recall_of_ranks(
+    pairs: PairRanks, ks: Sequence[int] = KS, protocol: str = "official"
+) -> dict[int, float]:
+    """Recall@k for each k, by one of two protocols.
+
+    - "official", MegaFace's: the fraction of all ordered pairs whose rank is below k (micro
+      average). As a function of k it is the CMC curve.
+    - "authors", of the code of the paper's authors: per probe the fraction of its identity's images
+      whose rank is below k, where the probe itself is one of them and always found; averaged over
+      the probes (macro average). With m mates per probe it is (1 + m * official) / (1 + m). (Their
+      code also lets the mates that are not on the shortlist follow it; here they are not found.)
+    """
+    check_choice("protocol", protocol, PROTOCOLS)
+    for k in ks:
+        check_number("ks", k, integer=True, minimum=1)
+    _, starts, mates = np.unique(pairs.probes, return_index=True, return_counts=True)
+    recalls = {}
+    for k in ks:
+        hits = pairs.ranks < k
+        if protocol == "official":
+            recalls[int(k)] = float(np.mean(hits))
+        else:
+            recalls[int(k)] = float(np.mean((1 + np.add.reduceat(hits, starts)) / (1 + mates)))
+    return recalls
+
+
+def megaface_recall(
+    probes: Matrix,
+    labels: np.ndarray,
+    distractors: Matrix,
+    ks: Sequence[int] = KS,
+    protocol: str = "official",
+    *,
+    shortlist: int = 1000,
+    threshold: float | None = None,
+    dense_probes: np.ndarray | None = None,
+    dense_distractors: np.ndarray | None = None,
+    noisy_probes: np.ndarray | None = None,
+    noisy_distractors: np.ndarray | None = None,
+    without_mate: str = "raise",
+    progress: bool = False,
+) -> dict[int, float]:
+    """Recall@k of exact search for embeddings, dense or sparse, on MegaFace's terms.
+
+    Memory is that of the embeddings in one matrix and their index; probes are searched in batches.
+    For other searches, `identification_ranks` and `recall_of_ranks` are the parts of this function.
+
+    Args:
+        probes: (n, d) unit-norm embeddings.
+        labels: (n,) identity of each probe.
+        distractors: (m, d) unit-norm embeddings.
+        ks: which recalls; at most `shortlist`.
+        protocol: "official" or "authors", see `recall_of_ranks`.
+        shortlist: see `identification_ranks`; ranks are counted up to here.
+        threshold: see `identification_ranks`; the paper's is 0.25.
+        dense_probes: dense embeddings of the probes, to re-rank with.
+        dense_distractors: dense embeddings of the distractors.
+        noisy_probes: (n,) bool, probes to leave out (`datasets.megaface.noisy_images`).
+        noisy_distractors: (m,) bool, distractors to leave out.
+        without_mate: "raise" if an identity has one probe alone, or "skip" such probes.
+        progress: whether to show a progress bar.
+
+    Returns:
+        {k: recall@k}.
+
+    Raises:
+        ValueError: arguments do not fit each other, rows are not of unit norm, an identity has one
+            probe alone. Zero rows, which sparse encoders can give, are allowed with a threshold
+            above 0; without one everything would score the same as their mates.
+    """
+    if max(ks, default=1) > shortlist:
+        raise ValueError(f"ks={tuple(ks)}: expected at most shortlist={shortlist}")
+    labels = check_labels("labels", labels, probes.shape[0], "probes")
+    keep = _kept("noisy_probes", noisy_probes, probes.shape[0])
+    database = _database("probes", probes, "distractors", distractors, keep, noisy_distractors)
+    check_unit_norm("probes and distractors", database, threshold is not None and threshold > 0)
+    index = (
+        SparseIndex.build(database) if scipy.sparse.issparse(database) else DenseSearch(database)
+    )
+    reranker = None
+    if dense_probes is not None and dense_distractors is not None:
+        for name, dense, rows in (
+            ("dense_probes", dense_probes, probes.shape[0]),
+            ("dense_distractors", dense_distractors, distractors.shape[0]),
+        ):
+            if len(dense) != rows:
+                raise ValueError(f"{name} has {len(dense)} rows: expected {rows}")
+        dense = _database(
+            "dense_probes",
+            dense_probes,
+            "dense_distractors",
+            dense_distractors,
+            keep,
+            noisy_distractors,
+        )
+        check_unit_norm("dense_probes and dense_distractors", dense)
+        reranker = Reranker(dense)
+        dense_probes = dense_probes[keep]
+    elif dense_probes is not None or dense_distractors is not None:
+        raise ValueError("dense_probes and dense_distractors need each other: one of them is None")
+    pairs = identification_ranks(
+        index,
+        probes[keep],
+        labels[keep],
+        shortlist=shortlist,
+        threshold=threshold,
+        reranker=reranker,
+        dense_probes=dense_probes,
+        without_mate=without_mate,
+        progress=progress,
+    )
+    return recall_of_ranks(pairs, ks, protocol)
+
+
+def _kept(name: str, noisy: np.ndarray | None, rows: int) -> np.ndarray:
+    """Rows that are not noisy."""
+    if noisy is None:
+        return np.arange(rows)
+    noisy = np.asarray(noisy)
+    if noisy.shape != (rows,) or noisy.dtype != bool:
+        raise ValueError(
+            f"{name} has dtype {noisy.dtype} and shape {noisy.shape}: expected bool ({rows},)"
+        )
+    return np.flatnonzero(~noisy)
+
+
+def _database(name, probes, more_name, distractors, keep, noisy_distractors):
+    """Probes and distractors, without the noisy ones, as one matrix."""
+    if distractors.shape[0] == 0:
+        raise ValueError(f"{more_name} has no rows: expected at least one to rank against")
+    if probes.ndim != 2 or distractors.ndim != 2 or probes.shape[1] != distractors.shape[1]:
+        raise ValueError(
+            f"{name} has shape {probes.shape} and {more_name} {distractors.shape}: expected "
+            "matrices of the same number of columns"
+        )
+    if scipy.sparse.issparse(probes) != scipy.sparse.issparse(distractors):
+        raise ValueError(f"{name} and {more_name}: expected both sparse or both dense")
+    kept = _kept("noisy_distractors", noisy_distractors, distractors.shape[0])
+    if scipy.sparse.issparse(probes):
+        probes, distractors = scipy.sparse.csr_array(probes), scipy.sparse.csr_array(distractors)
+        return scipy.sparse.vstack([probes[keep], distractors[kept]], format="csr")
+    return np.concatenate([probes[keep], distractors[kept]])
