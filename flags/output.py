@@ -6,3 +6,6 @@ MODEL_DIR = flags.DEFINE_string(
     "model_dir", None, "Folder of a training run: encoder, record, checkpoints, TensorBoard events."
 )
 OUTPUT = flags.DEFINE_string("output", None, "File to write.")
+RECORDS = flags.DEFINE_string(
+    "records", "runs/records", "Folder of evaluation records, one file per method and setting."
+)

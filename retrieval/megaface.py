@@ -12,7 +12,7 @@ more results where too few distractors are left.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse
@@ -23,25 +23,12 @@ from sparse_embed.retrieval.dense import DenseSearch
 from sparse_embed.retrieval.index import SparseIndex
 from sparse_embed.retrieval.inputs import Matrix
 from sparse_embed.retrieval.metrics import check_labels, check_unit_norm
-from sparse_embed.retrieval.rerank import Reranker
+from sparse_embed.retrieval.rerank import Index, Reranker
 
 KS = (1, 10, 50, 100)
 NOT_FOUND = np.iinfo(np.int32).max  # rank of a mate that is not on the shortlist
 PROTOCOLS = ("official", "authors")
 _BATCH = 64  # probes per search
-
-
-class Search(Protocol):
-    """`SparseIndex` and everything that searches as it does."""
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(rows, dimensions)."""
-
-    def search(
-        self, queries: Any, k: Any, threshold: float | None, num_threads: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """(scores, ids) of the k best rows that reach the threshold."""
 
 
 class PairRanks(NamedTuple):
@@ -59,7 +46,7 @@ class PairRanks(NamedTuple):
 
 
 def identification_ranks(
-    index: Search,
+    index: Index,
     probes: Matrix,
     labels: np.ndarray,
     *,
