@@ -32,7 +32,17 @@ from sparse_embed.experiments.provenance import provenance
 from sparse_embed.flags import app
 from sparse_embed.flags.output import OUTPUT
 from sparse_embed.flags.retrieval import DATABASE, THRESHOLD, K
-from sparse_embed.retrieval import Algorithm1, SparseIndex, flops_per_row, suboptimality_ratio
+from sparse_embed.retrieval import (
+    Algorithm1,
+    DenseSearch,
+    HNSWSearch,
+    IVFPQSearch,
+    LSHSearch,
+    PCASearch,
+    SparseIndex,
+    flops_per_row,
+    suboptimality_ratio,
+)
 
 Search = Callable[[int], tuple[np.ndarray, np.ndarray]]
 
@@ -223,52 +233,51 @@ def scipy_product(work: Workload) -> Iterator[Method]:
 
 
 def dense_numpy(work: Workload) -> Iterator[Method]:
-    """Exhaustive dense search with NumPy's BLAS; OPENBLAS_NUM_THREADS=1 for one thread."""
+    """Exhaustive dense search with NumPy's BLAS, one thread."""
     rows, queries = work.dense()
+    index = DenseSearch(rows)
 
     def search(i: int) -> tuple[Any, Any]:
-        return work.best(rows @ queries[i])
+        scores, ids = index.search(queries[i : i + 1], work.k, work.threshold)
+        return scores[0], ids[0]
 
-    threads = os.environ.get("OPENBLAS_NUM_THREADS", "BLAS default")
-    settings = f"{work.dense_dims}-d, OPENBLAS_NUM_THREADS={threads}"
-    yield Method("NumPy dense", search, settings, True, rows.nbytes, truth="NumPy dense")
+    settings = f"{work.dense_dims}-d"
+    yield Method("NumPy dense", search, settings, True, index.nbytes, truth="NumPy dense")
 
 
-def faiss_dense(work: Workload) -> Iterator[Method]:
-    """Indexes of faiss on the dense embeddings: Flat, IVF-PQ, LSH and HNSW, one thread."""
-    import faiss
-
-    faiss.omp_set_num_threads(1)  # its threads spin, which ruins all timings on a busy machine
+def baselines(work: Workload) -> Iterator[Method]:
+    """PCA and faiss' LSH, IVF-PQ and HNSW on the dense embeddings, one thread."""
     rows, queries = work.dense()
-    dims, k = work.dense_dims, work.k
-    lists = max(1, min(4096, len(rows) // 64))
-    variants: list[tuple[str, str, list[dict[str, float]]]] = [
-        ("faiss Flat", "Flat", [{}]),
-        ("faiss IVF-PQ", f"IVF{lists},PQ{dims // 8}", [{"nprobe": n} for n in (8, 32, 128, 512)]),
-        ("faiss LSH", "LSH", [{}]),
-        ("faiss HNSW", "HNSW16", [{"efSearch": max(k, n)} for n in (64, 256, 1024, 4096)]),
+    dims, threads = work.dense_dims, work.num_threads
+    wide = max(work.k, 64)
+    # What makes each index, and the settings of searches that share it.
+    variants: list[tuple[str, Callable[[], Any], list[dict[str, int]]]] = [
+        *(("PCA", lambda n=n: PCASearch(rows, n, threads), [{}]) for n in (dims // 4, dims // 2)),
+        *(("LSH", lambda n=n: LSHSearch(rows, n * dims, threads), [{}]) for n in (1, 4)),
+        (
+            "IVF-PQ",
+            lambda: IVFPQSearch(rows, m=dims // 8, num_threads=threads),
+            [{"nprobe": n} for n in (8, 32, 128, 512)],
+        ),
+        (
+            "HNSW",
+            lambda: HNSWSearch(rows, m=16, ef_construction=64, num_threads=threads),
+            [{"ef_search": n * wide} for n in (1, 4, 16)],
+        ),
     ]
-    for name, factory, choices in variants:
-        metric = faiss.METRIC_L2 if factory == "LSH" else faiss.METRIC_INNER_PRODUCT
-        index = faiss.index_factory(dims, factory, metric)
-
-        def build(index: Any = index) -> None:
-            index.train(rows[:: max(1, len(rows) // 50_000)])
-            index.add(rows)
-
-        _, seconds = timed(build)
-        size = len(faiss.serialize_index(index))
+    for name, build, choices in variants:
+        index, seconds = timed(build)
         for choice in choices:
 
             def search(i: int, index: Any = index, choice: Any = choice) -> tuple[Any, Any]:
                 for key, value in choice.items():
-                    faiss.ParameterSpace().set_index_parameter(index, key, value)
-                scores, ids = index.search(queries[i : i + 1], k)
+                    setattr(index, key, value)
+                scores, ids = index.search(queries[i : i + 1], work.k, work.threshold)
                 return scores[0], ids[0]
 
-            settings = " ".join([factory, *(f"{key}={value}" for key, value in choice.items())])
-            exact = factory == "Flat"
-            yield Method(name, search, settings, exact, size, seconds, 1, "NumPy dense")
+            shown = index.settings | choice
+            settings = " ".join(f"{key}={value}" for key, value in shown.items())
+            yield Method(name, search, settings, False, index.nbytes, seconds, 1, "NumPy dense")
 
 
 def dot_topn(work: Workload) -> Iterator[Method]:
@@ -379,7 +388,7 @@ METHODS: dict[str, tuple[Callable[[Workload], Iterator[Method]], str | None]] = 
     "Algorithm1": (algorithm1, None),
     "SciPy": (scipy_product, None),
     "dense": (dense_numpy, None),
-    "faiss": (faiss_dense, "faiss"),
+    "baselines": (baselines, "faiss"),
     "sparse_dot_topn": (dot_topn, "sparse_dot_topn"),
     "SINDI": (sindi, "pyvsag"),
     "Seismic": (seismic, "seismic"),
@@ -591,6 +600,8 @@ def main() -> None:
     output = app.writable_file("output", OUTPUT.value, ".json") if OUTPUT.value else None
     if _GROWTH.value and output is None:
         raise app.UsageError("--growth draws beside --output: expected --output=FILE.json")
+    if _DENSE_DIMS.value % 8:
+        raise app.UsageError(f"--dense_dims={_DENSE_DIMS.value}: expected a multiple of 8")
     names = _METHODS.value or list(METHODS)
     for name in names:
         if name not in METHODS:

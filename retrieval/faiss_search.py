@@ -99,9 +99,8 @@ class LSHSearch(FaissSearch):
         check_number("bits", bits, integer=True, minimum=8)
         if bits % 8:
             raise ValueError(f"bits={bits}: expected a multiple of 8, whole bytes")
-        super().__init__(faiss.IndexLSH(dense.shape[1], bits))
         with faiss_threads(num_threads):
-            self._index.train(dense[:1])  # only draws the rotation, with a fixed seed
+            super().__init__(faiss.IndexLSH(dense.shape[1], bits))  # its seed is fixed
             self._index.add(dense)
 
     @property

@@ -64,9 +64,23 @@ def test_a_workload_can_be_read(tmp_path):
     scipy.sparse.save_npz(tmp_path / "x.npz", database)
     scipy.sparse.save_npz(tmp_path / "q.npz", queries)
     files = [f"--database={tmp_path / 'x.npz'}", f"--query_file={tmp_path / 'q.npz'}"]
-    done = run(*files, "--methods=Algorithm1", "--threshold=-1", "--k=600")
+    output = tmp_path / "speed.json"
+    done = run(
+        *files,
+        "--methods=Algorithm1,dense,baselines",
+        "--threshold=-1",
+        "--k=40",
+        "--dense_dims=32",
+        "--num_threads=1",
+        f"--output={output}",
+    )
     assert done.returncode == 0, done.stderr
     assert "threshold=None" in done.stdout
+    recalls = {r["method"]: r["recall"] for r in json.loads(output.read_text())["records"]}
+    assert recalls["Algorithm1"] == recalls["NumPy dense"] == 1
+    assert 0.3 < recalls["LSH"] < 1
+    assert 0.3 < recalls["PCA"] < 1
+    assert {"IVF-PQ", "HNSW"} <= recalls.keys()
 
 
 @pytest.mark.parametrize(
@@ -77,6 +91,7 @@ def test_a_workload_can_be_read(tmp_path):
         (["--growth"], "--growth draws beside --output"),
         (["--database=/absent.npz"], "--database=/absent.npz: expected a file that exists"),
         (["--rows=0"], "rows"),
+        (["--dense_dims=12"], "--dense_dims=12: expected a multiple of 8"),
     ],
 )
 def test_mistakes_cost_one_line(arguments, message):
