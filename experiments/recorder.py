@@ -4,7 +4,7 @@ import dataclasses
 import json
 import pathlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -40,7 +40,7 @@ class Recorder(keras.callbacks.Callback):
     Args:
         model_dir: the run's folder.
         encoder: the part of the model that gives embeddings.
-        steps: length of the run.
+        ends: step at which each stage ends, the last one the run: evaluated and saved in any case.
         start: steps trained before.
         batch_size: examples per step over all replicas.
         intervals: how often to evaluate and to save.
@@ -53,7 +53,7 @@ class Recorder(keras.callbacks.Callback):
         self,
         model_dir: pathlib.Path,
         encoder: keras.Model,
-        steps: int,
+        ends: Sequence[int],
         start: int,
         batch_size: int,
         intervals: Intervals,
@@ -64,13 +64,13 @@ class Recorder(keras.callbacks.Callback):
         super().__init__()
         self._model_dir = model_dir
         self._encoder = encoder
-        self._steps, self._batch_size = steps, batch_size
+        self._ends, self._batch_size = ends, batch_size
         self._intervals = intervals
         self._sample = sample
         self._evaluate = evaluate
         self._summaries = Summaries(model_dir / "tensorboard") if writes else None
         self.curves = _read_curves(model_dir / CURVES, start)
-        self._bar = tqdm.tqdm(total=steps, initial=start, desc=model_dir.name, unit="step")
+        self._bar = tqdm.tqdm(total=ends[-1], initial=start, desc=model_dir.name, unit="step")
         if self._summaries and start == 0 and sample.ndim == 4:
             self._summaries.images(0, sample)
 
@@ -129,7 +129,7 @@ class Recorder(keras.callbacks.Callback):
         }
 
     def _due(self, step: int, interval: int) -> bool:
-        return step >= self._steps or step // interval > self._last_step() // interval
+        return step in self._ends or step // interval > self._last_step() // interval
 
     def _last_step(self) -> int:
         return int(self.curves[-1]["step"]) if self.curves else 0

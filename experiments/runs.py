@@ -15,6 +15,7 @@ RECORD = "train.json"
 
 def save_run(model_dir: pathlib.Path, encoder: "keras.Model", record: dict[str, Any]) -> None:
     """Saves the encoder, then the record: where there is a record, the run is whole."""
+    model_dir.mkdir(parents=True, exist_ok=True)
     with atomic_path(model_dir / ENCODER) as temporary:
         encoder.save(temporary)
     with atomic_path(model_dir / RECORD) as temporary:

@@ -24,6 +24,7 @@ TAGS = {
     "sparsity_suboptimality_ratio": "sparsity/suboptimality_ratio",
     "recall_at_1": "evaluation/recall_at_1",
     "recall_at_1_reranked": "evaluation/recall_at_1_reranked",
+    "evaluation_flops_per_row": "evaluation/flops_per_row",
 }
 
 

@@ -38,11 +38,13 @@ from sparse_embed.flags.output import MODEL_DIR
 
 if TYPE_CHECKING:
     import keras
+    import tensorflow as tf
 
     from sparse_embed.datasets.catalogue import DataSet
 
 CONFIG = "config.json"
 MOMENTUM = 0.9  # of SGD, as in the paper
+PATH_FIGURES = ["recall_at_1", "evaluation_flops_per_row"]  # what --reg_path trades off
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +56,13 @@ class TrainConfig:
     objective: ObjectiveConfig = dataclasses.field(default_factory=ObjectiveConfig)
     optimization: OptimizationConfig = dataclasses.field(default_factory=OptimizationConfig)
     distribution: DistributionConfig = dataclasses.field(default_factory=DistributionConfig)
+
+    @property
+    def ends(self) -> list[int]:
+        """Step at which each stage of the training ends: one stage without --reg_path."""
+        steps = self.optimization.steps
+        more = self.optimization.path_steps or max(1, steps // 4)
+        return [steps + stage * more for stage in range(len(self.objective.weights))]
 
 
 def check(config: TrainConfig) -> None:
@@ -82,6 +91,11 @@ def check(config: TrainConfig) -> None:
         f"--logical_cpus={distribution.logical_cpus} needs --strategy=mirrored": (
             distribution.strategy != "mirrored" and distribution.logical_cpus > 1
         ),
+        f"--reg_path={objective.reg_path} needs --regularizer=flops or l1": (
+            objective.reg_path is not None and objective.regularizer == "none"
+        ),
+        f"--path_steps={optimization.path_steps} needs --reg_path": objective.reg_path is None
+        and optimization.path_steps is not None,
         "--nowarm_start_head needs --warm_start": not model.warm_start_head
         and model.warm_start is None,
     }
@@ -99,7 +113,7 @@ def check(config: TrainConfig) -> None:
 
 
 def build_training_model(
-    encoder: "keras.Model", num_classes: int, objective: ObjectiveConfig, model_class: type
+    encoder: "keras.Model", num_classes: int, config: TrainConfig, model_class: type
 ) -> "keras.Model":
     """Returns encoder -> monitor -> regularization -> what the metric loss takes, for `fit`.
 
@@ -110,11 +124,12 @@ def build_training_model(
 
     from sparse_embed import losses, models
 
+    objective = config.objective
     examples = keras.Input(encoder.input_shape[1:], name="examples")
     embeddings = losses.SparsityMonitor()(encoder(examples))
     if objective.regularizer != "none":
         layer = {"flops": losses.FlopsRegularization, "l1": losses.L1Regularization}
-        weight = losses.QuadraticWarmup(objective.regularizer_weight, objective.warmup_steps)
+        weight = losses.WeightPath(objective.weights, config.ends[:-1], objective.warmup_steps)
         regularization = layer[objective.regularizer](weight, scope=objective.regularizer_scope)
         embeddings = regularization(embeddings)
     if objective.loss == "arcface":
@@ -131,13 +146,17 @@ def build_loss(objective: ObjectiveConfig) -> "keras.losses.Loss":
     return losses.ArcFaceLoss(objective.margin, objective.scale)
 
 
-def build_optimizer(optimization: OptimizationConfig) -> "keras.optimizers.Optimizer":
-    """Returns the optimizer with its learning-rate schedule."""
+def build_optimizer(
+    optimization: OptimizationConfig, ends: list[int]
+) -> "keras.optimizers.Optimizer":
+    """Returns the optimizer with its learning-rate schedule over stages that end there."""
     import keras
 
     rate: Any = optimization.learning_rate
     if optimization.learning_rate_schedule == "cosine":
-        rate = keras.optimizers.schedules.CosineDecay(rate, decay_steps=optimization.steps)
+        from sparse_embed.experiments.restarts import RestartedCosine
+
+        rate = RestartedCosine(rate, ends)
     elif optimization.learning_rate_schedule == "step":
         rate = keras.optimizers.schedules.PiecewiseConstantDecay(
             [optimization.decay_steps], [rate, rate / 10]
@@ -181,7 +200,8 @@ def _identity(config: TrainConfig) -> dict[str, Any]:
 def evaluator(
     encoder: "keras.Model", data: "DataSet", rerank_model_dir: str | None
 ) -> Callable[[], dict[str, float]] | None:
-    """Returns a function that measures recall@1 on the validation classes; None without any."""
+    """Returns a function that measures recall and cost on validation classes; None without any."""
+    from sparse_embed import retrieval
     from sparse_embed.experiments.embed import embed
     from sparse_embed.experiments.search import leave_one_out_recall
 
@@ -195,9 +215,38 @@ def evaluator(
 
     def evaluate() -> dict[str, float]:
         vectors, labels = embed(encoder, batches, sparse=True, quiet=True)
-        return leave_one_out_recall(vectors, labels, dense)
+        cost = {"evaluation_flops_per_row": float(retrieval.flops_per_row(vectors))}
+        return {**leave_one_out_recall(vectors, labels, dense), **cost}
 
     return evaluate
+
+
+def build(
+    config: TrainConfig,
+    shape: tuple[int, ...],
+    num_classes: int,
+    strategy: "tf.distribute.Strategy",
+) -> tuple["keras.Model", "keras.Model"]:
+    """Returns the encoder of examples of that shape, and the compiled model that trains it."""
+    from sparse_embed import models
+
+    with strategy.scope():
+        encoder = models.build_encoder(
+            config.model.model,
+            config.model.embedding_dim,
+            config.model.activation,
+            input_shape=shape,
+            width=config.model.width,
+            initial_probability=config.model.initial_probability,
+        )
+        model = build_training_model(encoder, num_classes, config, devices.model_class(strategy))
+        model.compile(
+            build_optimizer(config.optimization, config.ends),
+            build_loss(config.objective),
+            # XLA cannot compile the sums over replicas that batch norm and penalty take.
+            jit_compile="auto" if strategy.num_replicas_in_sync == 1 else False,
+        )
+    return encoder, model
 
 
 def train(config: TrainConfig, model_dir: pathlib.Path, log: LoggingConfig) -> dict[str, Any]:
@@ -207,31 +256,14 @@ def train(config: TrainConfig, model_dir: pathlib.Path, log: LoggingConfig) -> d
     optimization = config.optimization
     strategy = devices.set_up(config.distribution, optimization.seed)
     # Only now: a mistake is told at once, and nothing has used the devices before they are set up.
-    from sparse_embed import models
     from sparse_embed.experiments.recorder import Intervals, Recorder
 
     data = load_data(config.data)
     part = data.parts["train"]
     _warn_of_collapse(config, part.num_classes)
     batch_size = optimization.batch_size * strategy.num_replicas_in_sync
+    encoder, model = build(config, data.shape, part.num_classes, strategy)
     with strategy.scope():
-        encoder = models.build_encoder(
-            config.model.model,
-            config.model.embedding_dim,
-            config.model.activation,
-            input_shape=data.shape,
-            width=config.model.width,
-            initial_probability=config.model.initial_probability,
-        )
-        model = build_training_model(
-            encoder, part.num_classes, config.objective, devices.model_class(strategy)
-        )
-        model.compile(
-            build_optimizer(optimization),
-            build_loss(config.objective),
-            # XLA cannot compile the sums over replicas that batch norm and penalty take.
-            jit_compile="auto" if strategy.num_replicas_in_sync == 1 else False,
-        )
         start = checkpoints.restore(model_dir / "checkpoints" / checkpoints.LAST, model)
         if start == 0 and config.model.warm_start is not None:
             earlier = load_encoder(existing_encoder(config.model.warm_start))
@@ -242,7 +274,7 @@ def train(config: TrainConfig, model_dir: pathlib.Path, log: LoggingConfig) -> d
     recorder = Recorder(
         model_dir,
         encoder,
-        optimization.steps,
+        config.ends,
         start,
         batch_size,
         Intervals(log.evaluate_every, log.checkpoint_every),
@@ -250,30 +282,44 @@ def train(config: TrainConfig, model_dir: pathlib.Path, log: LoggingConfig) -> d
         evaluator(encoder, data, log.rerank_model_dir) if devices.is_chief() else None,
         writes=devices.is_chief(),
     )
-    # An "epoch" of Keras is an interval of the curves here; the last one may be shorter.
-    for stop, interval in _intervals(start, optimization.steps, log.summary_every):
-        steps = stop - start
-        model.fit(
-            data.training_batches(part, batch_size, optimization.seed, start_step=start),
-            epochs=steps // interval,
-            steps_per_epoch=interval,
-            verbose=0,
-            callbacks=[recorder],
-        )
-        start = stop
+
+    def record(weight: float) -> dict[str, Any]:
+        objective = dataclasses.replace(config.objective, regularizer_weight=weight)
+        return {
+            "config": dataclasses.asdict(dataclasses.replace(config, objective=objective)),
+            "num_classes": part.num_classes,
+            "replicas": strategy.num_replicas_in_sync,
+            "seconds": sum(row["seconds"] for row in recorder.curves),
+            "weights_crc32": _checksum(encoder),
+            "curves": recorder.curves,
+            "provenance": provenance(),
+        }
+
+    for weight, end in zip(config.objective.weights, config.ends, strict=True):
+        if end < start:
+            continue
+        # An "epoch" of Keras is an interval of the curves here; the last one may be shorter.
+        for stop, interval in _intervals(start, end, log.summary_every):
+            model.fit(
+                data.training_batches(part, batch_size, optimization.seed, start_step=start),
+                epochs=(stop - start) // interval,
+                steps_per_epoch=interval,
+                verbose=0,
+                callbacks=[recorder],
+            )
+            start = stop
+        if config.objective.reg_path is not None and devices.is_chief():
+            save_run(snapshot_folder(model_dir, weight), encoder, record(weight))
     recorder.close()
-    record = {
-        "config": dataclasses.asdict(config),
-        "num_classes": part.num_classes,
-        "replicas": strategy.num_replicas_in_sync,
-        "seconds": sum(row["seconds"] for row in recorder.curves),
-        "weights_crc32": _checksum(encoder),
-        "curves": recorder.curves,
-        "provenance": provenance(),
-    }
+    result = record(config.objective.weights[-1])
     if devices.is_chief():
-        save_run(model_dir, encoder, record)
-    return record
+        save_run(model_dir, encoder, result)
+    return result
+
+
+def snapshot_folder(model_dir: pathlib.Path, weight: float) -> pathlib.Path:
+    """Returns where the encoder of one weight of --reg_path is kept."""
+    return model_dir / "path" / f"lambda_{weight:g}"
 
 
 def _checksum(encoder: "keras.Model") -> str:
@@ -312,6 +358,12 @@ def main() -> None:
     check(config)
     model_dir = app.writable_folder("model_dir", MODEL_DIR.value)
     record = train(config, model_dir, from_flags(LoggingConfig))
+    if config.objective.reg_path is not None:
+        rows = {row["step"]: row for row in record["curves"]}
+        for weight, end in zip(config.objective.weights, config.ends, strict=True):
+            figures = {name: rows[end].get(name, math.nan) for name in PATH_FIGURES}
+            text = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
+            print(f"{snapshot_folder(model_dir, weight)}: {text}")
     seconds, crc = record["seconds"], record["weights_crc32"]
     print(f"{model_dir / ENCODER}: trained in {seconds:.0f} s, weights {crc}")
 

@@ -4,6 +4,8 @@ import dataclasses
 
 from absl import flags
 
+from sparse_embed.common.checks import check_number
+
 LOSSES = ["arcface", "triplet"]
 REGULARIZERS = ["none", "flops", "l1"]
 SCOPES = ["global", "replica"]
@@ -20,6 +22,29 @@ class ObjectiveConfig:
     regularizer_weight: float = 30.0
     regularizer_scope: str = "global"
     warmup_steps: int = 500
+    reg_path: str | None = None
+
+    @property
+    def weights(self) -> list[float]:
+        """Lambda of each stage of the training: one stage without --reg_path."""
+        if self.reg_path is None:
+            return [self.regularizer_weight]
+        return parse_path(self.reg_path)
+
+
+def parse_path(text: str) -> list[float]:
+    """Returns the weights in "10,20,40"; ValueError unless they are positive and increasing."""
+    weights = [check_number("reg_path", float(word), above=0) for word in text.split(",")]
+    if weights != sorted(set(weights)):
+        raise ValueError(f"reg_path={text}: expected increasing weights")
+    return weights
+
+
+def _is_path(text: str | None) -> bool:
+    try:
+        return text is None or bool(parse_path(text))
+    except ValueError:
+        return False
 
 
 flags.DEFINE_enum(
@@ -55,4 +80,14 @@ flags.DEFINE_integer(
     ObjectiveConfig.warmup_steps,
     "T of the quadratic warm-up: lambda(t) = lambda * min(1, t/T)^2.",
     lower_bound=1,
+)
+flags.DEFINE_string(
+    "reg_path",
+    ObjectiveConfig.reg_path,
+    "Increasing weights, such as 10,20,40,80, in place of --regularizer_weight: one training that "
+    "goes on under the next weight and keeps the encoder of each in <model_dir>/path/lambda_*. The "
+    "first stage lasts --steps, as an independent run, the others --path_steps.",
+)
+flags.register_validator(
+    "reg_path", _is_path, message="expected increasing positive weights, such as 10,20,40"
 )

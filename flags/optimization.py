@@ -17,6 +17,7 @@ class OptimizationConfig:
     learning_rate_schedule: str = "cosine"
     decay_steps: int = 0
     steps: int = 1500
+    path_steps: int | None = None
     batch_size: int = 256
     seed: int = 0
 
@@ -46,6 +47,13 @@ flags.DEFINE_integer(
     lower_bound=0,
 )
 flags.DEFINE_integer("steps", OptimizationConfig.steps, "Training steps.", lower_bound=1)
+flags.DEFINE_integer(
+    "path_steps",
+    OptimizationConfig.path_steps,
+    "Steps of each stage of --reg_path after the first; default: a quarter of --steps. The cosine "
+    "schedule starts again in each.",
+    lower_bound=1,
+)
 flags.DEFINE_integer(
     "batch_size",
     OptimizationConfig.batch_size,

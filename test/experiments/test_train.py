@@ -49,17 +49,6 @@ def weights(folder):
     return keras.models.load_model(folder / "encoder.keras").get_weights()
 
 
-@pytest.fixture(scope="module")
-def vectors(tmp_path_factory):
-    """40 classes of 8-d vectors: a data set on which a step costs nothing."""
-    rng = np.random.default_rng(0)
-    labels = np.repeat(np.arange(40), 12)
-    embeddings = rng.normal(size=(40, 8))[labels] + 0.3 * rng.normal(size=(480, 8))
-    path = tmp_path_factory.mktemp("vectors") / "vectors.npz"
-    np.savez(path, embeddings=embeddings.astype(np.float32), labels=labels)
-    return path
-
-
 def vector_flags(path, *more):
     return [
         "--dataset=dense_embeddings",
@@ -259,7 +248,7 @@ def test_flags_that_do_not_go_together_are_refused(changes, message):
 def test_learning_rate_of_the_paper():
     """0.001 for 170,000 steps, then a tenth of it."""
     optimizer = train.build_optimizer(
-        optimization.OptimizationConfig("sgd", 0.001, "step", 170_000, 230_000)
+        optimization.OptimizationConfig("sgd", 0.001, "step", 170_000, 230_000), [230_000]
     )
     schedule = optimizer._learning_rate
     assert float(schedule(170_000)) == pytest.approx(1e-3)

@@ -72,15 +72,12 @@ def test_other_shapes_are_refused_and_nothing_copied(other, head, message):
 
 
 @pytest.fixture
-def training(tmp_path):
+def training(vectors, tmp_path):
     """Trains for one step so small that it changes no weight, from the encoder that is given."""
-    rng = np.random.default_rng(0)
-    path = tmp_path / "vectors.npz"
-    np.savez(path, embeddings=rng.normal(size=(80, 8)), labels=np.repeat(np.arange(10), 8))
 
     def run(folder, **flags):
         config = train.TrainConfig(
-            data.DataConfig("dense_embeddings", str(path)),
+            data.DataConfig("dense_embeddings", str(vectors)),
             model.ModelConfig("linear", **flags),
             optimization=optimization.OptimizationConfig("sgd", 1e-12, steps=1, batch_size=16),
         )
