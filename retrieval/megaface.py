@@ -38,11 +38,13 @@ class PairRanks(NamedTuple):
         probes: (pairs,) int32 row of the probe, ascending.
         mates: (pairs,) int32 row of the mate.
         ranks: (pairs,) int32, distractors that score higher; `NOT_FOUND` off the shortlist.
+        reranked: the same after re-ranking, None without.
     """
 
     probes: np.ndarray
     mates: np.ndarray
     ranks: np.ndarray
+    reranked: np.ndarray | None
 
 
 def identification_ranks(
@@ -62,7 +64,7 @@ def identification_ranks(
 
     For probe and mate the database is the distractors and that mate. A shortlist is made of the
     rows that reach the threshold, at most `shortlist` of them; a mate outside is not found. With a
-    re-ranker, the rows of the shortlist are then scored by it.
+    re-ranker, the rows of the shortlist are then scored by it, too.
 
     Args:
         index: holds the probes in their order as rows 0 to n - 1, and the distractors after them.
@@ -92,8 +94,11 @@ def identification_ranks(
     if dense_probes is not None and len(dense_probes) != count:
         raise ValueError(f"dense_probes has {len(dense_probes)} rows: expected {count}, as probes")
     pairs = _pairs(labels, check_choice("without_mate", without_mate, ["raise", "skip"]))
+    if reranker is not None:
+        pairs = pairs._replace(reranked=pairs.ranks.copy())
     searched, firsts = np.unique(pairs.probes, return_index=True)
     bounds = np.append(firsts, len(pairs.probes))
+    own = {probe: slice(*bounds[i : i + 2]) for i, probe in enumerate(searched.tolist())}
     width = None if shortlist is None else shortlist + 2 * int(np.diff(bounds).max())
     starts = range(0, len(searched), _BATCH)
     for start in tqdm(starts, desc="identification", unit="batch", disable=not progress):
@@ -101,18 +106,22 @@ def identification_ranks(
         for some, scores, ids in _shortlists(
             index, probes, labels, batch, shortlist, threshold, width, num_threads
         ):
-            if reranker is not None and dense_probes is not None:
-                scores, ids = reranker.rerank(dense_probes[some], ids, ids.shape[1], num_threads)
-            for probe, row_scores, row_ids in zip(some, scores, ids, strict=True):
-                found = (row_ids >= 0) & (row_ids < count)
-                rivals = np.sort(row_scores[row_ids >= count])
-                higher = len(rivals) - np.searchsorted(rivals, row_scores[found], side="right")
-                place = np.searchsorted(searched, probe)
-                own = slice(bounds[place], bounds[place + 1])
-                order = np.argsort(row_ids[found])
-                where = np.isin(pairs.mates[own], row_ids[found], assume_unique=True)
-                pairs.ranks[own][where] = higher[order]
+            places = [own[probe] for probe in some.tolist()]
+            _count_higher(pairs.mates, pairs.ranks, places, scores, ids, count)
+            if reranker is not None and dense_probes is not None and pairs.reranked is not None:
+                found = reranker.rerank(dense_probes[some], ids, ids.shape[1], num_threads)
+                _count_higher(pairs.mates, pairs.reranked, places, *found, count)
     return pairs
+
+
+def _count_higher(mates, ranks, places, scores, ids, count) -> None:
+    """Sets the ranks of the mates that are among the ids; row i of which belongs to places[i]."""
+    for own, row_scores, row_ids in zip(places, scores, ids, strict=True):
+        is_mate = (row_ids >= 0) & (row_ids < count)
+        rivals = np.sort(row_scores[row_ids >= count])
+        higher = len(rivals) - np.searchsorted(rivals, row_scores[is_mate], side="right")
+        order = np.argsort(row_ids[is_mate])
+        ranks[own][np.isin(mates[own], row_ids[is_mate])] = higher[order]  # mates ascend
 
 
 def _pairs(labels: np.ndarray, without_mate: str) -> PairRanks:
@@ -134,7 +143,8 @@ def _pairs(labels: np.ndarray, without_mate: str) -> PairRanks:
     by_probe = np.lexsort((mates, probes))
     by_probe = by_probe[probes[by_probe] != mates[by_probe]]
     ranks = np.full(len(by_probe), NOT_FOUND, np.int32)
-    return PairRanks(probes[by_probe].astype(np.int32), mates[by_probe].astype(np.int32), ranks)
+    probes, mates = probes[by_probe].astype(np.int32), mates[by_probe].astype(np.int32)
+    return PairRanks(probes, mates, ranks, None)
 
 
 def _shortlists(index, probes, labels, batch, shortlist, threshold, width, num_threads):
@@ -162,7 +172,10 @@ def _shortlists(index, probes, labels, batch, shortlist, threshold, width, num_t
 
 
 def recall_of_ranks(
-    pairs: PairRanks, ks: Sequence[int] = KS, protocol: str = "official"
+    pairs: PairRanks,
+    ks: Sequence[int] = KS,
+    protocol: str = "official",
+    reranked: bool = False,
 ) -> dict[int, float]:
     """Recall@k for each k, by one of two protocols.
 
@@ -172,14 +185,19 @@ def recall_of_ranks(
       whose rank is below k, where the probe itself is one of them and always found; averaged over
       the probes (macro average). With m mates per probe it is (1 + m * official) / (1 + m). (Their
       code also lets the mates that are not on the shortlist follow it; here they are not found.)
+
+    `reranked` takes the ranks after re-ranking.
     """
+    ranks = pairs.reranked if reranked else pairs.ranks
+    if ranks is None:
+        raise ValueError("reranked=True: pairs were not re-ranked")
     check_choice("protocol", protocol, PROTOCOLS)
     for k in ks:
         check_number("ks", k, integer=True, minimum=1)
     _, starts, mates = np.unique(pairs.probes, return_index=True, return_counts=True)
     recalls = {}
     for k in ks:
-        hits = pairs.ranks < k
+        hits = ranks < k
         if protocol == "official":
             recalls[int(k)] = float(np.mean(hits))
         else:
@@ -272,7 +290,7 @@ def megaface_recall(
         without_mate=without_mate,
         progress=progress,
     )
-    return recall_of_ranks(pairs, ks, protocol)
+    return recall_of_ranks(pairs, ks, protocol, reranked=reranker is not None)
 
 
 def _kept(name: str, noisy: np.ndarray | None, rows: int) -> np.ndarray:

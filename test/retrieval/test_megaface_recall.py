@@ -46,8 +46,9 @@ def brute_force(probes, labels, distractors, shortlist, threshold, dense=None):
     return ranks
 
 
-def check(pairs, expected):
-    found = dict(zip(zip(pairs.probes, pairs.mates, strict=True), pairs.ranks, strict=True))
+def check(pairs, expected, ranks=None):
+    ranks = pairs.ranks if ranks is None else ranks
+    found = dict(zip(zip(pairs.probes, pairs.mates, strict=True), ranks, strict=True))
     assert found == {pair: NOT_FOUND if rank is None else rank for pair, rank in expected.items()}
 
 
@@ -64,13 +65,13 @@ def test_ranks_with_ties_against_brute_force(seed, sparse, shortlist, threshold)
     settings = {"shortlist": shortlist, "threshold": threshold, "without_mate": "skip"}
     lowest = -np.inf if threshold is None else threshold
     expected = brute_force(rows[:count], LABELS, rows[count:], shortlist, lowest)
-    check(identification_ranks(index, probes, LABELS, **settings), expected)
-    dense_parts = dense[:count], dense[count:]
-    expected = brute_force(rows[:count], LABELS, rows[count:], shortlist, lowest, dense_parts)
     pairs = identification_ranks(
         index, probes, LABELS, reranker=Reranker(dense), dense_probes=dense[:count], **settings
     )
     check(pairs, expected)
+    dense_parts = dense[:count], dense[count:]
+    expected = brute_force(rows[:count], LABELS, rows[count:], shortlist, lowest, dense_parts)
+    check(pairs, expected, pairs.reranked)
 
 
 def test_many_images_of_others_do_not_crowd_out_the_distractors():
@@ -100,8 +101,9 @@ def test_buckets_of_hashes_have_no_longest_shortlist():
     )
     bits = codes.toarray()
     parts = dense[:count], dense[count:]
-    check(pairs, brute_force(bits[:count], LABELS, bits[count:], 1000, 1, parts))
-    assert NOT_FOUND in pairs.ranks
+    expected = brute_force(bits[:count], LABELS, bits[count:], 1000, 1, parts)
+    check(pairs, expected, pairs.reranked)
+    assert NOT_FOUND in pairs.reranked
 
 
 def test_two_protocols_by_hand():
@@ -251,3 +253,6 @@ def test_an_index_without_distractors_is_refused():
         )
     with pytest.raises(ValueError, match="reranker and dense_probes need each other"):
         identification_ranks(DenseSearch(rows), rows[:2], np.zeros(2), dense_probes=rows[:2])
+    pairs = identification_ranks(DenseSearch(rows), rows[:2], np.zeros(2))
+    with pytest.raises(ValueError, match="pairs were not re-ranked"):
+        recall_of_ranks(pairs, reranked=True)
