@@ -14,6 +14,7 @@ from sparse_embed.losses.regularizers import (
     relaxed_flops,
 )
 from sparse_embed.losses.schedules import QuadraticWarmup, WeightPath
+from sparse_embed.losses.sdh import SDHLoss, hash_distances, optimal_codes, sdh_triplet
 from sparse_embed.losses.sparsity_metrics import SparsityMetrics, SparsityMonitor
 from sparse_embed.losses.triplet import TripletSemiHardLoss, triplet_semi_hard
 
@@ -22,13 +23,17 @@ __all__ = [
     "FlopsRegularization",
     "L1Regularization",
     "QuadraticWarmup",
+    "SDHLoss",
     "SparsityMetrics",
     "SparsityMonitor",
     "TripletSemiHardLoss",
     "WeightPath",
     "arcface",
+    "hash_distances",
     "l1_norm",
+    "optimal_codes",
     "population",
     "relaxed_flops",
+    "sdh_triplet",
     "triplet_semi_hard",
 ]

@@ -56,8 +56,22 @@ def triplet_semi_hard(labels, embeddings, margin: float = 0.2) -> tf.Tensor:
         embeddings = tf.cast(embeddings, tf.float32)
     labels = tf.reshape(tf.cast(labels, tf.int32), [-1])
     all_labels, all_embeddings, first = all_gather(labels, embeddings)
-
     distances = _squared_distances(embeddings, all_embeddings)
+    return semi_hard_cost(labels, all_labels, first, distances, margin)
+
+
+def semi_hard_cost(
+    labels: tf.Tensor, all_labels: tf.Tensor, first: tf.Tensor, distances: tf.Tensor, margin: float
+) -> tf.Tensor:
+    """Returns the share of each anchor in the semi-hard triplet loss, whatever the distance.
+
+    Args:
+        labels: (batch,) classes of this replica's examples, the anchors.
+        all_labels: (n,) classes of the global batch.
+        first: place of the first anchor in the global batch.
+        distances: (batch, n), from each anchor to each example.
+        margin: least gap between the two distances.
+    """
     same = labels[:, None] == all_labels[None, :]
     own_column = first + tf.range(tf.shape(labels)[0])
     is_self = own_column[:, None] == tf.range(tf.shape(all_labels)[0])[None, :]

@@ -18,6 +18,7 @@ from sparse_embed.losses import (
     FlopsRegularization,
     L1Regularization,
     QuadraticWarmup,
+    SDHLoss,
     SparsityMonitor,
     TripletSemiHardLoss,
 )
@@ -37,6 +38,7 @@ OBJECTIVES = {
     "l1": ([L1], None, 24),
     "arcface": ([], ArcFaceLoss, 24),
     "triplet": ([], TripletSemiHardLoss, 24),
+    "sdh": ([], SDHLoss, 24),
     "flops and l1, uneven": ([FLOPS, L1], None, 24 + 23),
     "flops and l1, empty replicas": ([FLOPS, L1], None, 24 + 1),
     "flops and triplet": ([FLOPS], TripletSemiHardLoss, 24),

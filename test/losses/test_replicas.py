@@ -15,6 +15,7 @@ GLOBAL = [
     "l1",
     "arcface",
     "triplet",
+    "sdh",
     "flops and l1, uneven",
     "flops and l1, empty replicas",
     "flops and triplet",
