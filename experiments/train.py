@@ -161,9 +161,10 @@ def build_optimizer(
         rate = keras.optimizers.schedules.PiecewiseConstantDecay(
             [optimization.decay_steps], [rate, rate / 10]
         )
+    decay = optimization.weight_decay or None
     if optimization.optimizer == "sgd":
-        return keras.optimizers.SGD(rate, momentum=MOMENTUM)
-    return keras.optimizers.Adam(rate)
+        return keras.optimizers.SGD(rate, momentum=MOMENTUM, weight_decay=decay)
+    return keras.optimizers.Adam(rate, weight_decay=decay)
 
 
 def check_same_experiment(model_dir: pathlib.Path, config: TrainConfig) -> None:

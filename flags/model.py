@@ -4,7 +4,7 @@ import dataclasses
 
 from absl import flags
 
-MODELS = ["convnet", "linear", "mobilefacenet", "nin", "resnet101", "resnet20"]
+MODELS = ["convnet", "haarnet", "linear", "mobilefacenet", "nin", "resnet101", "resnet20"]
 ACTIVATIONS = ["none", "relu", "soft_threshold"]
 
 
@@ -25,8 +25,8 @@ flags.DEFINE_enum(
     "model",
     ModelConfig.model,
     MODELS,
-    "Architecture: mobilefacenet and resnet101 for faces of 112x112, nin and resnet20 for CIFAR, "
-    "convnet for glyphs, linear for dense embeddings.",
+    "Architecture: mobilefacenet and resnet101 for faces of 112x112, nin, resnet20 and haarnet "
+    "for CIFAR, convnet for glyphs, linear for dense embeddings.",
 )
 flags.DEFINE_integer(
     "embedding_dim",

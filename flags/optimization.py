@@ -15,6 +15,7 @@ class OptimizationConfig:
     optimizer: str = "adam"
     learning_rate: float = 0.001
     learning_rate_schedule: str = "cosine"
+    weight_decay: float = 0.0
     decay_steps: int = 0
     steps: int = 1500
     path_steps: int | None = None
@@ -39,6 +40,12 @@ flags.DEFINE_enum(
     OptimizationConfig.learning_rate_schedule,
     LEARNING_RATE_SCHEDULES,
     "cosine falls from --learning_rate to 0 over --steps; step is divided by 10 at --decay_steps.",
+)
+flags.DEFINE_float(
+    "weight_decay",
+    OptimizationConfig.weight_decay,
+    "Decoupled weight decay: each step takes learning rate x this fraction off every weight.",
+    lower_bound=0.0,
 )
 flags.DEFINE_integer(
     "decay_steps",

@@ -8,6 +8,7 @@ import keras
 
 from sparse_embed.common.checks import check_choice, check_number
 from sparse_embed.models.convnet import convnet
+from sparse_embed.models.haarnet import haarnet
 from sparse_embed.models.head import embedding_head
 from sparse_embed.models.linear import linear
 from sparse_embed.models.mobilefacenet import mobilefacenet
@@ -31,6 +32,7 @@ class Architecture(NamedTuple):
 
 ARCHITECTURES = {
     "convnet": Architecture(convnet, (8, 8, 1)),
+    "haarnet": Architecture(haarnet, (8, 8, 1)),
     "linear": Architecture(linear, (1,)),
     "mobilefacenet": Architecture(mobilefacenet, (16, 16, 1)),
     "nin": Architecture(nin, (4, 4, 1)),
@@ -53,8 +55,8 @@ def build_encoder(
     `keras.models.load_model(path)` anywhere, without this package.
 
     Args:
-        name: "convnet", "mobilefacenet", "nin", "resnet101" or "resnet20"; "linear" for examples
-            that are vectors.
+        name: "convnet", "haarnet", "mobilefacenet", "nin", "resnet101" or "resnet20"; "linear" for
+            examples that are vectors.
         embedding_dim: dimension of the embeddings. The paper has 1024 for sparse embeddings of
             faces, 128 and 512 for dense ones, 64 for CIFAR-100.
         activation: "relu" or "soft_threshold" for sparse embeddings, "none" for dense ones (see
