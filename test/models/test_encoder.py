@@ -122,7 +122,7 @@ def test_saved_models_load_in_a_new_process_with_equal_embeddings(tmp_path):
     [
         (
             {"name": "vgg"},
-            "name='vgg': expected one of convnet, linear, mobilefacenet, nin, resnet101, re",
+            "name='vgg': expected one of convnet, haarnet, linear, mobilefacenet, nin, resn",
         ),
         ({"activation": "gelu"}, "activation='gelu': expected one of relu, soft_threshold, none"),
         ({"activation": None}, "activation=None: expected one of relu, soft_threshold, none"),
@@ -157,7 +157,14 @@ def test_bad_arguments(changes, message):
 
 @pytest.mark.parametrize(
     ("name", "side"),
-    [("convnet", 8), ("mobilefacenet", 16), ("nin", 4), ("resnet101", 16), ("resnet20", 4)],
+    [
+        ("convnet", 8),
+        ("haarnet", 8),
+        ("mobilefacenet", 16),
+        ("nin", 4),
+        ("resnet101", 16),
+        ("resnet20", 4),
+    ],
 )
 def test_smallest_image(name, side):
     """At the stated minimum the strides leave one place, and below it the error names it."""
