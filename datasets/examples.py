@@ -20,6 +20,9 @@ from sparse_embed.common.checks import check_number
 
 Augmentation = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 
+# (positions of an endless stream, number of examples, seed) -> which example is there.
+Pick = Callable[[tf.Tensor, int, int], tf.Tensor]
+
 
 class Source(Protocol):
     """Where examples come from: an array in memory, or encoded images read when needed."""
@@ -139,7 +142,11 @@ def hold_out(examples: Examples, per_class: int, seed: int = 0) -> tuple[Example
 
 
 def training_batches(
-    examples: Examples, batch_size: int, seed: int, start_step: int = 0
+    examples: Examples,
+    batch_size: int,
+    seed: int,
+    start_step: int = 0,
+    pick: Pick | None = None,
 ) -> tf.data.Dataset:
     """Endless shuffled, augmented batches.
 
@@ -153,6 +160,7 @@ def training_batches(
         batch_size: examples per batch.
         seed: of the order and the augmentation.
         start_step: number of the first batch.
+        pick: another order of the examples, such as `class_groups`.
 
     Returns:
         (examples, labels): (batch_size, *shape) float32, images as `pixel / 255`; (batch_size,)
@@ -166,7 +174,7 @@ def training_batches(
 
     def draw(step):
         positions = step * batch_size + tf.range(batch_size, dtype=tf.int64)
-        chosen = shuffled(positions, len(examples), seed)
+        chosen = (pick or shuffled)(positions, len(examples), seed)
         return tf.gather(all_rows, chosen), tf.gather(all_labels, chosen)
 
     def finish(step, batch):
@@ -205,14 +213,30 @@ def normalise(images: tf.Tensor) -> tf.Tensor:
 def shuffled(positions: tf.Tensor, total: int, seed: int) -> tf.Tensor:
     """Row of each position of an endless stream that permutes `total` rows anew in each pass."""
     passes = positions // total
+    last = tf.constant(total - 1, tf.int64)
+    return shuffle_index(positions % total, last, seed, passes, tf.zeros_like(passes))
+
+
+def shuffle_index(
+    index: tf.Tensor, last: tf.Tensor, seed: int, passes: tf.Tensor, stream: tf.Tensor
+) -> tf.Tensor:
+    """Where each index goes in a random permutation of 0 to `last`, one per seed, pass and stream.
+
+    Args:
+        index: (n,) int64.
+        last: (n,) or scalar int64, the largest index.
+        seed: the same for all.
+        passes: (n,) int64.
+        stream: (n,) int64.
+    """
     first = tf.fill(tf.shape(passes), tf.constant(seed, tf.int64))
     # The raw operation, because its wrapper mis-shapes a seed per position (TensorFlow 2.21). With
     # the default of 4 rounds, successive passes are alike (correlation up to 0.7) and neighbours
     # stay together up to 12 times as often as chance; from 8 rounds on it is as often.
     return tf.raw_ops.RandomIndexShuffle(
-        index=positions % total,
-        seed=tf.stack([first, passes, tf.zeros_like(passes)], axis=1),
-        max_index=tf.constant(total - 1, tf.int64),
+        index=index,
+        seed=tf.stack([first, passes, stream], axis=1),
+        max_index=last,
         rounds=32,
     )
 

@@ -20,7 +20,6 @@ import unicodedata
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -30,7 +29,7 @@ from tqdm import tqdm
 from sparse_embed.common.checks import check_number
 from sparse_embed.common.files import atomic_path
 from sparse_embed.datasets.augment import Warp, augment
-from sparse_embed.datasets.examples import shuffled
+from sparse_embed.datasets.examples import Pick, shuffled
 
 # Typefaces that encode Unicode faithfully. Not among them: Computer Modern (`cm*`), which puts its
 # glyphs at other code points, STIX's private-use and large-bracket fonts, and the font of last
@@ -299,6 +298,7 @@ def training_batches(
     seed: int,
     warp: Warp | None = None,
     start_step: int = 0,
+    pick: Pick | None = None,
 ) -> tf.data.Dataset:
     """Endless shuffled batches of warped images.
 
@@ -312,6 +312,7 @@ def training_batches(
         seed: of the order and the warps.
         warp: how far images are warped, `Warp()` if None.
         start_step: number of the first batch.
+        pick: another order of the images, such as `class_groups`.
 
     Returns:
         (images, labels): (batch_size, size, size, 1) float32, background 0 and ink 1 before
@@ -319,7 +320,7 @@ def training_batches(
     """
     check_number("batch_size", batch_size, integer=True, minimum=1)
     check_number("start_step", start_step, integer=True, minimum=0)
-    batches = _blocks(glyphs, shuffled, batch_size, seed, warp, start=start_step)
+    batches = _blocks(glyphs, pick or shuffled, batch_size, seed, warp, start=start_step)
     return batches.prefetch(tf.data.AUTOTUNE)
 
 
@@ -361,7 +362,7 @@ def _in_order(positions: tf.Tensor, total: int, seed: int) -> tf.Tensor:
 
 
 def _finite(
-    glyphs: Glyphs, pick: Callable, count: int, batch_size: int, seed: int, warp: Warp | None
+    glyphs: Glyphs, pick: Pick, count: int, batch_size: int, seed: int, warp: Warp | None
 ) -> tf.data.Dataset:
     """`count` items, made in blocks of a fixed size so that they do not depend on the batches."""
     check_number("batch_size", batch_size, integer=True, minimum=1)
@@ -372,7 +373,7 @@ def _finite(
 
 def _blocks(
     glyphs: Glyphs,
-    pick: Callable[[tf.Tensor, int, int], tf.Tensor],
+    pick: Pick,
     size: int,
     seed: int,
     warp: Warp | None,
