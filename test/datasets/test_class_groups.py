@@ -32,7 +32,7 @@ def test_passes_and_seeds_differ_and_in_the_end_all_examples_came():
     firsts = LABELS[groups[::GROUPS, 0]]
     assert set(firsts) == {0, 2, 4}  # the order of the groups changes
     together = {frozenset(group) for group in groups if LABELS[group[0]] == 4}
-    assert len(together) > 60  # of (9 choose 3) = 84 ways, 120 draws: so does who is together
+    assert len(together) > 50  # of (9 choose 3) = 84 ways, about 64 in 120 draws
     assert not np.array_equal(one_pass(0), one_pass(0, seed=1))
 
 
@@ -41,9 +41,7 @@ def test_batches_follow_the_order_from_any_step():
     examples = Examples(
         "rows", (1,), ArraySource(rows), np.arange(len(LABELS)), LABELS.astype(np.int32), ("",) * 6
     )
-    batches = [
-        b for _, b in zip(range(4), training_batches(examples, 6, 5, 0, ORDER), strict=False)
-    ]
+    batches = list(training_batches(examples, 6, 5, 0, ORDER).take(4))
     later = next(iter(training_batches(examples, 6, 5, 2, ORDER)))
     for values, expected in zip(later, batches[2], strict=True):
         np.testing.assert_array_equal(values, expected)
