@@ -11,6 +11,7 @@ same flags. Exit codes: 2 for a mistake in the flags, 3 for a run that a guard h
 """
 
 import dataclasses
+import functools
 import json
 import math
 import pathlib
@@ -98,6 +99,19 @@ def check(config: TrainConfig) -> None:
         and optimization.path_steps is not None,
         "--nowarm_start_head needs --warm_start": not model.warm_start_head
         and model.warm_start is None,
+        "--loss=sdh makes codes of dense embeddings: it needs --activation=none and "
+        "--regularizer=none": objective.loss == "sdh"
+        and (model.activation != "none" or objective.regularizer != "none"),
+        f"--active_bits={objective.active_bits}: expected at most --embedding_dim="
+        f"{model.embedding_dim}": objective.loss == "sdh"
+        and objective.active_bits > model.embedding_dim,
+        f"--examples_per_class={optimization.examples_per_class}: expected a divisor of "
+        f"--batch_size={optimization.batch_size}": optimization.batch_size
+        % optimization.examples_per_class
+        != 0,
+        "--dataset=tfrecords is read in the order of its files: it needs --examples_per_class=1": (
+            data.dataset == "tfrecords" and optimization.examples_per_class > 1
+        ),
     }
     for message, is_refused in refused.items():
         if is_refused:
@@ -143,6 +157,8 @@ def build_loss(objective: ObjectiveConfig) -> "keras.losses.Loss":
 
     if objective.loss == "triplet":
         return losses.TripletSemiHardLoss(objective.margin)
+    if objective.loss == "sdh":
+        return losses.SDHLoss(objective.active_bits, objective.pairwise_cost, objective.margin)
     return losses.ArcFaceLoss(objective.margin, objective.scale)
 
 
@@ -241,11 +257,13 @@ def build(
             initial_probability=config.model.initial_probability,
         )
         model = build_training_model(encoder, num_classes, config, devices.model_class(strategy))
+        # XLA can compile neither the sums over replicas that batch norm and penalty take, nor the
+        # solver of SDH.
+        compilable = strategy.num_replicas_in_sync == 1 and config.objective.loss != "sdh"
         model.compile(
             build_optimizer(config.optimization, config.ends),
             build_loss(config.objective),
-            # XLA cannot compile the sums over replicas that batch norm and penalty take.
-            jit_compile="auto" if strategy.num_replicas_in_sync == 1 else False,
+            jit_compile="auto" if compilable else False,
         )
     return encoder, model
 
@@ -257,6 +275,7 @@ def train(config: TrainConfig, model_dir: pathlib.Path, log: LoggingConfig) -> d
     optimization = config.optimization
     strategy = devices.set_up(config.distribution, optimization.seed)
     # Only now: a mistake is told at once, and nothing has used the devices before they are set up.
+    from sparse_embed.datasets.class_groups import class_groups
     from sparse_embed.experiments.recorder import Intervals, Recorder
 
     data = load_data(config.data)
@@ -271,7 +290,11 @@ def train(config: TrainConfig, model_dir: pathlib.Path, log: LoggingConfig) -> d
             copy_weights(earlier, encoder, config.model.warm_start_head)
     if devices.is_chief():
         _save_identity(model_dir, config)
-    first = next(iter(data.training_batches(part, batch_size, optimization.seed)))[0]
+    draw = functools.partial(data.training_batches, part, batch_size, optimization.seed)
+    if optimization.examples_per_class > 1:
+        pick = class_groups(part.labels, optimization.examples_per_class)
+        draw = functools.partial(draw, pick=pick)
+    first = next(iter(draw()))[0]
     recorder = Recorder(
         model_dir,
         encoder,
@@ -302,7 +325,7 @@ def train(config: TrainConfig, model_dir: pathlib.Path, log: LoggingConfig) -> d
         # An "epoch" of Keras is an interval of the curves here; the last one may be shorter.
         for stop, interval in _intervals(start, end, log.summary_every):
             model.fit(
-                data.training_batches(part, batch_size, optimization.seed, start_step=start),
+                draw(start_step=start),
                 epochs=(stop - start) // interval,
                 steps_per_epoch=interval,
                 verbose=0,

@@ -6,7 +6,7 @@ from absl import flags
 
 from sparse_embed.common.checks import check_number
 
-LOSSES = ["arcface", "triplet"]
+LOSSES = ["arcface", "sdh", "triplet"]
 REGULARIZERS = ["none", "flops", "l1"]
 SCOPES = ["global", "replica"]
 
@@ -18,6 +18,8 @@ class ObjectiveConfig:
     loss: str = "arcface"
     margin: float = 0.5
     scale: float = 64.0
+    active_bits: int = 3
+    pairwise_cost: float = 0.1
     regularizer: str = "flops"
     regularizer_weight: float = 30.0
     regularizer_scope: str = "global"
@@ -48,15 +50,32 @@ def _is_path(text: str | None) -> bool:
 
 
 flags.DEFINE_enum(
-    "loss", ObjectiveConfig.loss, LOSSES, "Metric loss; triplet mines semi-hard negatives."
+    "loss",
+    ObjectiveConfig.loss,
+    LOSSES,
+    "Metric loss; triplet mines semi-hard negatives; sdh is Sparse Deep Hashing, a triplet loss on "
+    "the active bits of each batch's optimal hash codes.",
 )
 flags.DEFINE_float(
     "margin",
     ObjectiveConfig.margin,
-    "Margin m: an angle in radians for arcface, a squared distance for triplet.",
+    "Margin m: an angle in radians for arcface, a squared distance for triplet, an L1 distance for "
+    "sdh.",
     lower_bound=0.0,
 )
 flags.DEFINE_float("scale", ObjectiveConfig.scale, "Scale s of arcface.", lower_bound=1e-6)
+flags.DEFINE_integer(
+    "active_bits",
+    ObjectiveConfig.active_bits,
+    "Active bits k of a hash code, with --loss=sdh.",
+    lower_bound=1,
+)
+flags.DEFINE_float(
+    "pairwise_cost",
+    ObjectiveConfig.pairwise_cost,
+    "What each bit costs that two classes share, with --loss=sdh.",
+    lower_bound=0.0,
+)
 flags.DEFINE_enum(
     "regularizer",
     ObjectiveConfig.regularizer,

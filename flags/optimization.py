@@ -20,6 +20,7 @@ class OptimizationConfig:
     steps: int = 1500
     path_steps: int | None = None
     batch_size: int = 256
+    examples_per_class: int = 1
     seed: int = 0
 
 
@@ -66,6 +67,13 @@ flags.DEFINE_integer(
     OptimizationConfig.batch_size,
     "Examples per step and replica, as in the paper.",
     lower_bound=2,
+)
+flags.DEFINE_integer(
+    "examples_per_class",
+    OptimizationConfig.examples_per_class,
+    "How many examples of one class come together in a batch, for losses that compare examples; "
+    "with 1 all are drawn at random.",
+    lower_bound=1,
 )
 flags.DEFINE_integer(
     "seed",
