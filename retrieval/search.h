@@ -296,7 +296,7 @@ class QuerySearch {
 
   // Leaves more out while candidates are cheap beside accumulation, and less when they are not.
   void adapt(uint64_t postings, uint64_t candidates) {
-    constexpr double kCandidateCost = 250.0;  // in postings, measured
+    constexpr double kCandidateCost = 120.0;  // in postings, measured
     const bool cheap = kCandidateCost * double(candidates) < 0.5 * double(postings);
     thrift_ = std::min(std::max(thrift_ * (cheap ? 1.15 : 0.87), 0.05), 4.0);
   }
@@ -313,26 +313,31 @@ class QuerySearch {
     if (count < pool_.size()) {
       std::nth_element(pool_.begin(), pool_.begin() + count, pool_.end(), std::greater<Key>());
     }
-    constexpr size_t kOffsetsAhead = 16, kDataAhead = 8;
-    auto place = [this](size_t i) {
-      const uint32_t id = key_id(pool_[i]);
-      return std::pair<const BlockView&, uint32_t>(blocks_.views[blocks_.block_of(id)],
-                                                   blocks_.local(id));
+    constexpr size_t kOffsetsAhead = 24, kDataAhead = 16;
+    auto block = [this](size_t i) { return &blocks_.views[blocks_.block_of(key_id(pool_[i]))]; };
+    auto row = [this](size_t i) { return blocks_.local(key_id(pool_[i])); };
+    auto fetch_offsets = [&](size_t i) {
+      if (i < count) DenseQuery::prefetch_offsets(*block(i), row(i));
+    };
+    auto fetch_data = [&](size_t i) {
+      if (i < count) DenseQuery::prefetch_data(*block(i), row(i));
     };
     work.dense.set(dims_, weights_, count_);
-    for (size_t i = 0; i < count + kOffsetsAhead; ++i) {
-      if (i < count) {
-        const auto [block, row] = place(i);
-        DenseQuery::prefetch_offsets(block, row);
+    for (size_t i = 0; i < kOffsetsAhead; ++i) fetch_offsets(i);
+    for (size_t i = 0; i < kDataAhead; ++i) fetch_data(i);
+    for (size_t i = 0; i < count; i += 4) {
+      const BlockView* blocks[4];
+      uint32_t rows[4];
+      float scores[4];
+      for (size_t j = 0; j < 4; ++j) {
+        fetch_offsets(i + j + kOffsetsAhead);
+        fetch_data(i + j + kDataAhead);
+        blocks[j] = block(std::min(i + j, count - 1));
+        rows[j] = row(std::min(i + j, count - 1));
       }
-      if (i >= kDataAhead && i - kDataAhead < count) {
-        const auto [block, row] = place(i - kDataAhead);
-        DenseQuery::prefetch_data(block, row);
-      }
-      if (i >= kOffsetsAhead) {
-        const auto [block, row] = place(i - kOffsetsAhead);
-        const float score = work.dense.score(block, row);
-        if (score >= tau_) best.push_back(make_key(score, key_id(pool_[i - kOffsetsAhead])));
+      work.dense.score_four(blocks, rows, scores);
+      for (size_t j = 0; j < 4 && i + j < count; ++j) {
+        if (scores[j] >= tau_) best.push_back(make_key(scores[j], key_id(pool_[i + j])));
       }
     }
     work.dense.clear(dims_, count_);
