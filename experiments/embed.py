@@ -3,11 +3,12 @@
     python -m sparse_embed.experiments.embed --model_dir=runs/sparse --output=runs/sparse/test.npz
 
 An encoder with a relu or soft_threshold activation gives sparse embeddings (CSR, `.npz`), one
-without activation dense ones (`.npy`); both come with labels and provenance.
+without activation dense ones (`.npy`); both come with labels and provenance. With --saved_model
+the encoder is the SavedModel that training has exported, not the `.keras` file: both give the same.
 """
 
 import dataclasses
-import pathlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,13 +20,20 @@ from sparse_embed.experiments import embeddings
 from sparse_embed.experiments.data import load_data
 from sparse_embed.experiments.embeddings import Embeddings
 from sparse_embed.experiments.provenance import provenance
-from sparse_embed.experiments.runs import RECORD, load_encoder, load_record
+from sparse_embed.experiments.runs import (
+    RECORD,
+    SAVED_MODEL,
+    load_encoder,
+    load_record,
+    load_saved_model,
+)
 from sparse_embed.flags import app
 from sparse_embed.flags.data import DataConfig
-from sparse_embed.flags.output import MODEL_DIR, OUTPUT
+from sparse_embed.flags.output import MODEL_DIR, OUTPUT, USE_SAVED_MODEL
+
+from sparse_embed.retrieval import hash_codes
 
 if TYPE_CHECKING:
-    import keras
     import tensorflow as tf
 
 SPLITS = ["train", "validation", "test", "distractors"]
@@ -43,23 +51,29 @@ _INPUTS_OUTPUT = flags.DEFINE_string(
     "With --dataset=dense_embeddings, where the vectors that were encoded go (.npy), scaled to "
     "unit norm: what re-ranks the sparse ones.",
 )
+_CODES_OUTPUT = flags.DEFINE_string(
+    "codes_output",
+    None,
+    "With a run of --loss=sdh, where the hash codes go (.npz), ones in the largest dimensions of "
+    "each embedding: what SDHSearch searches.",
+)
 _DISTRACTOR_SEED = 1  # of the warps; one for all encoders, whose rows must show the same images
 
 
 def embed(
-    encoder: "keras.Model", batches: "tf.data.Dataset", sparse: bool, quiet: bool = False
+    encoder: Callable, batches: "tf.data.Dataset", sparse: bool, quiet: bool = False
 ) -> tuple[scipy.sparse.csr_array | np.ndarray, np.ndarray]:
     """Returns the embeddings of all examples of `batches` and their labels.
 
     Args:
-        encoder: examples -> (batch, d).
+        encoder: function of examples that gives a (batch, d) tensor, such as a Keras model.
         batches: finite, of (examples, labels).
         sparse: whether to keep only the non-zeros, as a CSR matrix; memory then grows with them.
         quiet: whether to leave out the progress bar.
     """
     parts, labels = [], []
     for images, batch_labels in tqdm.tqdm(batches, desc="embedding", unit="batch", disable=quiet):
-        vectors = encoder(images, training=False).numpy()
+        vectors = encoder(images).numpy()
         parts.append(scipy.sparse.csr_array(vectors) if sparse else vectors)
         labels.append(batch_labels.numpy())
     rows = scipy.sparse.vstack(parts, format="csr") if sparse else np.concatenate(parts)
@@ -67,12 +81,18 @@ def embed(
 
 
 def embed_part(
-    model_dir: pathlib.Path, data_dir: str | None, split: str, views: int, count: int
+    encoder: Callable,
+    config: dict[str, Any],
+    data_dir: str | None,
+    split: str,
+    views: int,
+    count: int,
 ) -> tuple[Embeddings, "tf.data.Dataset"]:
-    """Embeds one part of the data set that the encoder in `model_dir` was trained on.
+    """Embeds one part of the data set that the encoder was trained on.
 
     Args:
-        model_dir: folder of a training run.
+        encoder: as for `embed`.
+        config: of its training run.
         data_dir: where the data set is now; None for where it was.
         split: which part.
         views: how often glyphs come, each time warped anew.
@@ -83,7 +103,6 @@ def embed_part(
     """
     from sparse_embed.datasets import glyphs
 
-    config = load_record(model_dir)["config"]
     data_config = DataConfig(**config["data"])
     if data_dir:
         data_config = dataclasses.replace(data_config, data_dir=data_dir)
@@ -95,7 +114,7 @@ def embed_part(
         batches = glyphs.distractor_batches(part, count, 512, _DISTRACTOR_SEED)
     else:
         batches = data.evaluation_batches(part, 512)
-    vectors, labels = embed(load_encoder(model_dir), batches, is_sparse(config))
+    vectors, labels = embed(encoder, batches, is_sparse(config))
     note = {"split": split, "train": config, **provenance()}
     return Embeddings(vectors, labels, note), batches
 
@@ -116,6 +135,8 @@ def is_sparse(config: dict[str, Any]) -> bool:
 def main() -> None:
     """Reads the flags and embeds."""
     model_dir = app.existing_path("model_dir", MODEL_DIR.value, holding=RECORD)
+    if USE_SAVED_MODEL.value:
+        app.existing_path("model_dir", MODEL_DIR.value, holding=SAVED_MODEL)
     for field in dataclasses.fields(DataConfig):
         if field.name != "data_dir" and flags.FLAGS[field.name].present:
             raise app.UsageError(f"--{field.name} is that of the run in --model_dir: leave it out")
@@ -127,12 +148,21 @@ def main() -> None:
         if config["data"]["dataset"] != "dense_embeddings":
             raise app.UsageError("--inputs_output needs a run with --dataset=dense_embeddings")
         inputs_output = app.writable_file("inputs_output", _INPUTS_OUTPUT.value, ".npy")
+    codes_output = None
+    if _CODES_OUTPUT.value:
+        if config["objective"]["loss"] != "sdh":
+            raise app.UsageError("--codes_output needs a run with --loss=sdh")
+        codes_output = app.writable_file("codes_output", _CODES_OUTPUT.value, ".npz")
+    load = load_saved_model if USE_SAVED_MODEL.value else load_encoder
     result, batches = embed_part(
-        model_dir, flags.FLAGS.data_dir, _SPLIT.value, _VIEWS.value, _COUNT.value
+        load(model_dir), config, flags.FLAGS.data_dir, _SPLIT.value, _VIEWS.value, _COUNT.value
     )
     embeddings.save(output, result)
     if inputs_output:
         embeddings.save(inputs_output, unit_inputs(batches, result.provenance))
+    if codes_output:
+        codes = hash_codes(np.asarray(result.vectors), config["objective"]["active_bits"])
+        embeddings.save(codes_output, dataclasses.replace(result, vectors=codes))
     rows, dim = result.vectors.shape
     print(f"{output}: {rows} rows of {dim} dimensions, {len(np.unique(result.labels))} classes")
 

@@ -19,7 +19,7 @@ from sparse_embed import retrieval
 from sparse_embed.experiments import records
 from sparse_embed.experiments.embed import embed_part
 from sparse_embed.experiments.embeddings import Embeddings
-from sparse_embed.experiments.runs import ENCODER, RECORD, load_record
+from sparse_embed.experiments.runs import ENCODER, RECORD, load_encoder, load_record
 from sparse_embed.flags import app
 from sparse_embed.flags.output import MODEL_DIR, RECORDS
 from sparse_embed.retrieval.metrics import drop_self
@@ -116,8 +116,9 @@ def evaluate_run(
     }
 
     def make() -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        encoder = load_encoder(model_dir)
         train, test = (
-            embed_part(model_dir, data_dir, split, views=1, count=0)[0]
+            embed_part(encoder, config, data_dir, split, views=1, count=0)[0]
             for split in ("train", "test")
         )
         return evaluate(train, test, active_bits)

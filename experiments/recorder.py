@@ -88,7 +88,7 @@ class Recorder(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         """Guards, evaluates, records and saves."""
-        step = checkpoints.steps_trained(self.model)
+        step = self._bar.n
         figures = {name: float(value) for name, value in (logs or {}).items()}
         guards.check_finite(figures, step)
         if self._regularization is not None:
@@ -149,11 +149,11 @@ class Recorder(keras.callbacks.Callback):
         folder = self._model_dir / "checkpoints"
         recalls = [row["recall_at_1"] for row in self.curves if "recall_at_1" in row]
         if "recall_at_1" in figures and figures["recall_at_1"] >= max(recalls):
-            checkpoints.save(folder / checkpoints.BEST, self.model)
+            checkpoints.save(folder / checkpoints.BEST, self.model, self._last_step())
         # The curves first: rows beyond the last checkpoint are dropped when the run goes on.
         with atomic_path(self._model_dir / CURVES) as temporary:
             temporary.write_text(json.dumps(self.curves))
-        checkpoints.save(folder / checkpoints.LAST, self.model)
+        checkpoints.save(folder / checkpoints.LAST, self.model, self._last_step())
 
 
 def _only(layer_class: type, model: keras.Model) -> Any:

@@ -2,6 +2,9 @@
 
 import json
 import pathlib
+import shutil
+import tempfile
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from sparse_embed.common.files import atomic_path
@@ -11,6 +14,7 @@ if TYPE_CHECKING:
 
 ENCODER = "encoder.keras"
 RECORD = "train.json"
+SAVED_MODEL = "saved_model"
 
 
 def save_run(model_dir: pathlib.Path, encoder: "keras.Model", record: dict[str, Any]) -> None:
@@ -32,3 +36,23 @@ def load_encoder(path: pathlib.Path) -> "keras.Model":
     import keras
 
     return keras.models.load_model(path if path.suffix == ".keras" else path / ENCODER)
+
+
+def export_saved_model(model_dir: pathlib.Path) -> pathlib.Path:
+    """Writes the run's encoder as a TensorFlow SavedModel beside the `.keras` file."""
+    folder = model_dir / SAVED_MODEL
+    with tempfile.TemporaryDirectory(dir=model_dir) as temporary:
+        # Read back from the file, so that the variables are not those of a distribution strategy.
+        load_encoder(model_dir).export(f"{temporary}/new", verbose=False)
+        if folder.exists():
+            shutil.rmtree(folder)
+        pathlib.Path(temporary, "new").rename(folder)
+    return folder
+
+
+def load_saved_model(model_dir: pathlib.Path) -> Callable:
+    """Returns the function examples -> embeddings of the run's SavedModel."""
+    import tensorflow as tf
+
+    loaded = tf.saved_model.load(model_dir / SAVED_MODEL)
+    return lambda examples: loaded.serve(examples)  # `serve` alone would not keep the variables

@@ -25,7 +25,7 @@ from sparse_embed.common.files import atomic_path
 from sparse_embed.experiments import checkpoints, devices
 from sparse_embed.experiments.data import load_data
 from sparse_embed.experiments.provenance import provenance
-from sparse_embed.experiments.runs import ENCODER, load_encoder, save_run
+from sparse_embed.experiments.runs import ENCODER, export_saved_model, load_encoder, save_run
 from sparse_embed.experiments.warm_start import copy_weights, existing_encoder
 from sparse_embed.flags import app
 from sparse_embed.flags.config import from_flags
@@ -35,7 +35,7 @@ from sparse_embed.flags.logging import LoggingConfig
 from sparse_embed.flags.model import ModelConfig
 from sparse_embed.flags.objective import ObjectiveConfig
 from sparse_embed.flags.optimization import OptimizationConfig
-from sparse_embed.flags.output import MODEL_DIR
+from sparse_embed.flags.output import MODEL_DIR, USE_SAVED_MODEL
 
 if TYPE_CHECKING:
     import keras
@@ -388,6 +388,8 @@ def main() -> None:
             figures = {name: rows[end].get(name, math.nan) for name in PATH_FIGURES}
             text = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
             print(f"{snapshot_folder(model_dir, weight)}: {text}")
+    if USE_SAVED_MODEL.value and devices.is_chief():
+        print(export_saved_model(model_dir))
     seconds, crc = record["seconds"], record["weights_crc32"]
     print(f"{model_dir / ENCODER}: trained in {seconds:.0f} s, weights {crc}")
 

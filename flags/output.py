@@ -9,3 +9,9 @@ OUTPUT = flags.DEFINE_string("output", None, "File to write.")
 RECORDS = flags.DEFINE_string(
     "records", "runs/records", "Folder of evaluation records, one file per method and setting."
 )
+USE_SAVED_MODEL = flags.DEFINE_bool(
+    "saved_model",
+    False,
+    "TensorFlow's SavedModel of the encoder, for serving without Keras: train exports it too, "
+    "embed uses it in place of the .keras file.",
+)
