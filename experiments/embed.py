@@ -30,7 +30,6 @@ from sparse_embed.experiments.runs import (
 from sparse_embed.flags import app
 from sparse_embed.flags.data import DataConfig
 from sparse_embed.flags.output import MODEL_DIR, OUTPUT, USE_SAVED_MODEL
-
 from sparse_embed.retrieval import hash_codes
 
 if TYPE_CHECKING:
