@@ -27,9 +27,22 @@ def run_step(
     product: pathlib.Path, inputs: list[pathlib.Path], script: str, *arguments: str
 ) -> None:
     """Runs a script of this package, unless what it makes is there and newer than its inputs."""
-    if product.exists() and all(path.stat().st_mtime <= product.stat().st_mtime for path in inputs):
+    if not is_done(product, inputs):
+        run_script(script, *arguments)
+
+
+def is_done(product: pathlib.Path, inputs: list[pathlib.Path]) -> bool:
+    """Whether a file is there and newer than what it is made of; says so if it is."""
+    if not product.exists():
+        return False
+    done = all(path.stat().st_mtime <= product.stat().st_mtime for path in inputs)
+    if done:
         print(f"{product}: done before")
-        return
+    return done
+
+
+def run_script(script: str, *arguments: str) -> None:
+    """Runs a script of this package in a process of its own; Failure if it fails."""
     command = [sys.executable, "-m", f"sparse_embed.experiments.{script}", *arguments]
     print(f"$ python {shlex.join(command[1:])}", flush=True)
     status = subprocess.run(command).returncode

@@ -1,0 +1,132 @@
+"""The evaluation sets of glyphs, in the roles that MegaFace, LFW and AgeDB-30 have for faces.
+
+- identification: probes from test classes, each the mates of the others of its class, and any
+  number of distractors from classes of their own. Nobody has seen either in training.
+- verification: pairs of test images, an easy and a hard set.
+
+The images are drawn and warped once and kept as bytes in a file that can be memory-mapped: a
+million are a gigabyte, and every encoder embeds the very same ones.
+"""
+
+import dataclasses
+import os
+import pathlib
+
+import numpy as np
+import tensorflow as tf
+from tqdm import tqdm
+
+from sparse_embed.common.checks import check_number
+from sparse_embed.common.files import atomic_path
+from sparse_embed.datasets.augment import Warp
+from sparse_embed.datasets.glyphs import Glyphs, evaluation_batches
+
+# Training warps by up to 12 degrees, exp(0.15) and 2 pixels: one set stays within, one does not.
+EASY = Warp(rotation=6, scale=0.08, shear=0.08, translation=1.0, blur=0.5, noise=0.05)
+HARD = Warp(rotation=18, scale=0.22, shear=0.22, translation=3.0, blur=1.3, noise=0.15)
+
+# A byte b is the value (b - 64) / 128: from -0.5 to 1.49, so that noise is not cut off.
+_ZERO, _ONE = 64, 128
+
+
+def probes(test: Glyphs, classes: int, seed: int = 0) -> Glyphs:
+    """Draws `classes` of the test classes, whose images are probes and mates of each other."""
+    check_number("classes", classes, integer=True, minimum=1, maximum=test.num_classes)
+    random = np.random.Generator(np.random.PCG64(seed))
+    return test.select(random.choice(test.num_classes, classes, replace=False))
+
+
+def verification_pairs(
+    test: Glyphs, pairs: int = 6000, other_typeface: bool = True, seed: int = 0
+) -> tuple[Glyphs, np.ndarray]:
+    """Draws pairs of images, every second one of one class and the others of two.
+
+    Args:
+        test: where the images are from; each class is drawn as often as any other.
+        pairs: how many.
+        other_typeface: whether the images of a pair of one class are from two typefaces and differ;
+            else they may be one image, to be warped twice.
+        seed: of the draw.
+
+    Returns:
+        The images, of which 2i and 2i + 1 are pair i; (pairs,) bool, whether it is of one class.
+    """
+    check_number("pairs", pairs, integer=True, minimum=1)
+    random = np.random.Generator(np.random.PCG64(seed))
+    starts = np.searchsorted(test.labels, np.arange(test.num_classes + 1))
+    chosen = np.empty((pairs, 2), np.int64)
+    same = np.arange(pairs) % 2 == 0
+    for pair, is_same in zip(chosen, same, strict=True):
+        while True:
+            labels = random.choice(test.num_classes, 1 if is_same else 2, replace=False)
+            pair[:] = random.integers(starts[labels], starts[labels + 1], 2)
+            one, other = test.images[pair]
+            if not (is_same and other_typeface and np.array_equal(one, other)):
+                break
+    rows = chosen.ravel()
+    images = dataclasses.replace(
+        test, images=test.images[rows], labels=test.labels[rows], font_ids=test.font_ids[rows]
+    )
+    return images, same
+
+
+def store(path: str | os.PathLike[str], parts: list[tf.data.Dataset], count: int) -> None:
+    """Writes the images of finite streams, one after the other, to an `.npy` file of bytes.
+
+    Args:
+        path: the file; it appears when it is whole.
+        parts: batches of (images, labels), as from `glyphs.distractor_batches`.
+        count: images in all; another number is an error.
+    """
+    with atomic_path(path) as temporary:
+        stored, done = None, 0
+        with tqdm(total=count, desc=pathlib.Path(path).name, unit=" images") as progress:
+            for images in (images for part in parts for images, _ in part):
+                coded = tf.clip_by_value(tf.round(images[..., 0] * _ONE) + _ZERO, 0, 255)
+                if stored is None:
+                    shape = (count, *coded.shape[1:])
+                    stored = np.lib.format.open_memmap(temporary, "w+", np.uint8, shape)
+                if done + len(coded) > count:
+                    raise ValueError(f"count={count}: the streams have more images")
+                stored[done : done + len(coded)] = coded.numpy()
+                done += len(coded)
+                progress.update(len(coded))
+        if stored is None or done < count:
+            raise ValueError(f"count={count}: the streams have {done} images")
+        stored.flush()
+
+
+def stored_batches(
+    path: str | os.PathLike[str], labels: np.ndarray, batch_size: int
+) -> tf.data.Dataset:
+    """The images of a file that `store` wrote, in order, as encoders take them.
+
+    Returns:
+        (images, labels): (batch, size, size, 1) float32; the last batch may be smaller.
+    """
+    check_number("batch_size", batch_size, integer=True, minimum=1)
+    images = np.load(path, mmap_mode="r")
+    if images.ndim != 3 or images.dtype != np.uint8:
+        raise ValueError(f"{path}: {images.dtype} of {images.shape}: expected uint8 images")
+    if len(labels) != len(images):
+        raise ValueError(f"labels of length {len(labels)}: expected {len(images)}, as in {path}")
+
+    def batches():
+        for start in range(0, len(images), batch_size):
+            yield images[start : start + batch_size], labels[start : start + batch_size]
+
+    signature = (
+        tf.TensorSpec((None, *images.shape[1:]), tf.uint8),
+        tf.TensorSpec((None,), tf.as_dtype(labels.dtype)),
+    )
+    dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
+    dataset = dataset.map(
+        lambda coded, labels: ((tf.cast(coded, tf.float32)[..., None] - _ZERO) / _ONE, labels)
+    )
+    cardinality = tf.data.experimental.assert_cardinality(-(-len(images) // batch_size))
+    return dataset.apply(cardinality).prefetch(2)
+
+
+def views(images: Glyphs, warp: Warp | None = None, seed: int = 2) -> tf.data.Dataset:
+    """Each image once, in order, warped."""
+    return evaluation_batches(images, views=1, batch_size=512, seed=seed, warp=warp)
