@@ -40,10 +40,10 @@ class Algorithm1 {
   // Query, for every row of `queries`; results go to arrays of shape (queries.rows, k).
   void search(const Csr& queries, size_t k, float threshold, float* out_scores,
               int64_t* out_ids) const {
-    std::vector<float> scores(rows_);
+    std::vector<float> scores;
     std::vector<Key> kept;
     for (int64_t q = 0; q < queries.rows; ++q) {
-      std::fill(scores.begin(), scores.end(), 0.0f);
+      scores.assign(rows_, 0.0f);
       for (int64_t p = queries.indptr[q]; p < queries.indptr[q + 1]; ++p) {
         const float weight = queries.values[p];
         if (weight == 0.0f) continue;
