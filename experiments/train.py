@@ -19,6 +19,7 @@ import zlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from absl import logging
 
 from sparse_embed.common.files import atomic_path
@@ -275,7 +276,6 @@ def train(config: TrainConfig, model_dir: pathlib.Path, log: LoggingConfig) -> d
     optimization = config.optimization
     strategy = devices.set_up(config.distribution, optimization.seed)
     # Only now: a mistake is told at once, and nothing has used the devices before they are set up.
-    from sparse_embed.datasets.class_groups import class_groups
     from sparse_embed.experiments.recorder import Intervals, Recorder
 
     data = load_data(config.data)
@@ -292,8 +292,7 @@ def train(config: TrainConfig, model_dir: pathlib.Path, log: LoggingConfig) -> d
         _save_identity(model_dir, config)
     draw = functools.partial(data.training_batches, part, batch_size, optimization.seed)
     if optimization.examples_per_class > 1:
-        pick = class_groups(part.labels, optimization.examples_per_class)
-        draw = functools.partial(draw, pick=pick)
+        draw = functools.partial(draw, pick=_class_groups(part.labels, optimization))
     first = next(iter(draw()))[0]
     recorder = Recorder(
         model_dir,
@@ -339,6 +338,19 @@ def train(config: TrainConfig, model_dir: pathlib.Path, log: LoggingConfig) -> d
     if devices.is_chief():
         save_run(model_dir, encoder, result)
     return result
+
+
+def _class_groups(labels: np.ndarray, optimization: OptimizationConfig) -> Callable:
+    """Returns the order of examples that --examples_per_class asks for."""
+    from sparse_embed.datasets.class_groups import class_groups
+
+    largest = int(np.bincount(labels).max())
+    if optimization.examples_per_class > largest:
+        raise app.UsageError(
+            f"--examples_per_class={optimization.examples_per_class}: expected at most {largest}, "
+            "the examples of the largest class"
+        )
+    return class_groups(labels, optimization.examples_per_class)
 
 
 def snapshot_folder(model_dir: pathlib.Path, weight: float) -> pathlib.Path:

@@ -79,6 +79,33 @@ def test_dense_faces(model, dim):
     assert expected.items() <= flags.items()
 
 
+@pytest.mark.parametrize(
+    ("model", "steps", "batch_size"), [("mobilefacenet", 150_000, 256), ("resnet101", 200_000, 64)]
+)
+def test_sparse_deep_hashing_of_faces(model, steps, batch_size):
+    flags = read(f"{model}_sdh", "--data_dir=faces")
+    expected = {
+        "model": model,
+        "dataset": "recordio",
+        "loss": "sdh",
+        "embedding_dim": 512,
+        "active_bits": 3,
+        "pairwise_cost": 0.1,
+        "learning_rate": 0.001,
+        "learning_rate_schedule": "constant",
+        "steps": steps,
+        "batch_size": batch_size,
+    }
+    assert expected.items() <= flags.items()
+
+
+@pytest.mark.parametrize("active_bits", [1, 2, 3])
+def test_sparse_deep_hashing_of_cifar100(active_bits):
+    flags = read(f"cifar100_sdh_k{active_bits}", "--data_dir=cifar")
+    expected = {"loss": "sdh", "model": "nin", "embedding_dim": 64, "active_bits": active_bits}
+    assert expected.items() <= flags.items()
+
+
 @pytest.mark.parametrize("kind", ["dense", "flops", "l1"])
 def test_cifar100(kind):
     flags = read(f"cifar100_{kind}", "--data_dir=cifar")
@@ -87,7 +114,7 @@ def test_cifar100(kind):
     assert expected.items() <= flags.items()
 
 
-@pytest.mark.parametrize("preset", ["glyphs_dense", "glyphs_flops"])
+@pytest.mark.parametrize("preset", ["glyphs_dense", "glyphs_flops", "glyphs_sdh"])
 def test_glyphs_need_nothing(preset):
     assert read(preset)["steps"] == 1000
 
