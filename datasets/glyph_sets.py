@@ -1,7 +1,7 @@
 """The evaluation sets of glyphs, in the roles that MegaFace, LFW and AgeDB-30 have for faces.
 
-- identification: probes from test classes, each the mates of the others of its class, and any
-  number of distractors from classes of their own. Nobody has seen either in training.
+- identification: probes from test classes, each the mate of the others of its class, and any number
+  of distractors from other classes. No encoder has seen either in training.
 - verification: pairs of test images, an easy and a hard set.
 
 The images are drawn and warped once and kept as bytes in a file that can be memory-mapped: a
@@ -19,7 +19,7 @@ from tqdm import tqdm
 from sparse_embed.common.checks import check_number
 from sparse_embed.common.files import atomic_path
 from sparse_embed.datasets.augment import Warp
-from sparse_embed.datasets.glyphs import Glyphs, evaluation_batches
+from sparse_embed.datasets.glyphs import Glyphs, Parts, evaluation_batches
 
 # Training warps by up to 12 degrees, exp(0.15) and 2 pixels: one set stays within, one does not.
 EASY = Warp(rotation=6, scale=0.08, shear=0.08, translation=1.0, blur=0.5, noise=0.05)
@@ -29,11 +29,25 @@ HARD = Warp(rotation=18, scale=0.22, shear=0.22, translation=3.0, blur=1.3, nois
 _ZERO, _ONE = 64, 128
 
 
-def probes(test: Glyphs, classes: int, seed: int = 0) -> Glyphs:
-    """Draws `classes` of the test classes, whose images are probes and mates of each other."""
-    check_number("classes", classes, integer=True, minimum=1, maximum=test.num_classes)
+def identification_parts(parts: Parts, classes: int, seed: int = 0) -> tuple[Glyphs, Glyphs]:
+    """Divides what no encoder was trained or chosen on into (probes, what distractors are made of).
+
+    The probes are the images of `classes` of the test classes, mates of the others of their class.
+    The distractors are from all other test classes and the classes kept for distractors.
+    """
+    test, more = parts.test, parts.distractors
+    check_number("classes", classes, integer=True, minimum=1, maximum=test.num_classes - 1)
     random = np.random.Generator(np.random.PCG64(seed))
-    return test.select(random.choice(test.num_classes, classes, replace=False))
+    chosen = random.choice(test.num_classes, classes, replace=False)
+    rest = test.select(np.setdiff1d(np.arange(test.num_classes), chosen))
+    distractors = Glyphs(
+        images=np.concatenate([rest.images, more.images]),
+        labels=np.concatenate([rest.labels, more.labels + rest.num_classes]),
+        code_points=np.concatenate([rest.code_points, more.code_points]),
+        fonts=test.fonts,
+        font_ids=np.concatenate([rest.font_ids, more.font_ids]),
+    )
+    return test.select(chosen), distractors
 
 
 def verification_pairs(

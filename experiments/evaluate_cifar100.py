@@ -4,9 +4,9 @@
         --records=runs/records
 
 This is the table of the paper's appendix "Cifar-100 results": precision@4 and @16 without
-re-ranking, and multiply-adds per row. With --active_bits the encoder is one of Sparse Deep Hashing:
-rows that share a hash bucket with the query are ordered by their dense embeddings, and the
-multiply-adds are those.
+re-ranking, and multiply-adds per row. Of an encoder of Sparse Deep Hashing (--loss=sdh), rows that
+share a hash bucket with the query are ordered by their dense embeddings, and the multiply-adds are
+those.
 """
 
 import pathlib
@@ -25,10 +25,6 @@ from sparse_embed.flags.output import MODEL_DIR, RECORDS
 from sparse_embed.retrieval.metrics import drop_self
 
 KS = (4, 16)
-
-_ACTIVE_BITS = flags.DEFINE_integer(
-    "active_bits", None, "Bits per hash, of an encoder of Sparse Deep Hashing.", lower_bound=1
-)
 
 
 def evaluate(
@@ -94,19 +90,20 @@ def _search(
     return retrieval.DenseSearch(database.vectors).search(queries.vectors, k)
 
 
-def evaluate_run(
-    model_dir: pathlib.Path, data_dir: str | None, folder: pathlib.Path, active_bits: int | None
-) -> None:
+def evaluate_run(model_dir: pathlib.Path, data_dir: str | None, folder: pathlib.Path) -> None:
     """Embeds both parts with the encoder of a run, evaluates them and updates their record."""
     config = load_record(model_dir)["config"]
     if config["data"]["dataset"] != "cifar100":
         raise app.UsageError(f"--model_dir={model_dir}: expected a run with --dataset=cifar100")
-    method = "sdh" if active_bits else config["objective"]["regularizer"].replace("none", "dense")
+    objective = config["objective"]
+    method = objective["regularizer"].replace("none", "dense")
     setting: dict[str, Any] = {"run": model_dir.name}
-    if method in ("flops", "l1"):
-        setting["weight"] = config["objective"]["regularizer_weight"]
-    if active_bits:
+    active_bits = None
+    if objective["loss"] == "sdh":
+        method, active_bits = "sdh", objective["active_bits"]
         setting["active_bits"] = active_bits
+    elif method != "dense":
+        setting["weight"] = objective["regularizer_weight"]
     key = {
         "experiment": "cifar100",
         "data": "cifar100",
@@ -123,7 +120,8 @@ def evaluate_run(
         )
         return evaluate(train, test, active_bits)
 
-    name = records.record_name("cifar100", method, *setting.values())
+    parts = [f"{name}={value}" for name, value in setting.items()]
+    name = records.record_name("cifar100", method, *parts)
     records.update(folder, name, key, [model_dir / ENCODER], make)
 
 
@@ -131,7 +129,7 @@ def main() -> None:
     """Reads the flags and evaluates."""
     model_dir = app.existing_path("model_dir", MODEL_DIR.value, holding=RECORD)
     folder = app.writable_folder("records", RECORDS.value)
-    evaluate_run(model_dir, flags.FLAGS.data_dir, folder, _ACTIVE_BITS.value)
+    evaluate_run(model_dir, flags.FLAGS.data_dir, folder)
 
 
 if __name__ == "__main__":

@@ -41,11 +41,12 @@ _DISTRACTOR_SEED = 1
 
 
 def train(runs_dir: pathlib.Path) -> list[pathlib.Path]:
-    """Trains what is not trained yet; returns the folders of all encoders, the dense one first."""
+    """Trains what is not trained yet; returns the encoders' folders, dense first, SDH last."""
     runs = {
         "dense512": ("glyphs_dense512", []),
         "flops": ("glyphs_flops", [f"--reg_path={_FLOPS_WEIGHTS.value}"]),
         "l1": ("glyphs_l1", [f"--reg_path={_L1_WEIGHTS.value}"]),
+        "sdh": ("glyphs_sdh", [f"--warm_start={runs_dir / 'dense512'}"]),
     }
     folders = []
     for name, (preset, more) in runs.items():
@@ -84,8 +85,8 @@ def draw_sets(folder: pathlib.Path, distractors: int) -> dict[str, pathlib.Path]
                 np.save(temporary, labels)
             glyph_sets.store(path, streams, len(labels))
 
-    probes = glyph_sets.probes(parts.test, _PROBE_CLASSES.value)
-    stream = glyphs.distractor_batches(parts.distractors, distractors, 512, _DISTRACTOR_SEED)
+    probes, others = glyph_sets.identification_parts(parts, _PROBE_CLASSES.value)
+    stream = glyphs.distractor_batches(others, distractors, 512, _DISTRACTOR_SEED)
     labels = np.concatenate([probes.labels, np.full(distractors, -1, np.int32)])
     keep("identification", [glyph_sets.views(probes), stream], labels)
     for name, warp in (("easy", glyph_sets.EASY), ("hard", glyph_sets.HARD)):
@@ -97,31 +98,44 @@ def draw_sets(folder: pathlib.Path, distractors: int) -> dict[str, pathlib.Path]
 
 
 def embed_sets(folder: pathlib.Path, files: dict[str, pathlib.Path]) -> dict[str, pathlib.Path]:
-    """Embeds every set with one encoder; dense embeddings are kept in half precision."""
+    """Embeds the sets with one encoder; returns the files by name.
+
+    Dense embeddings are kept in half precision. Of Sparse Deep Hashing it is the hash codes, which
+    identify alone.
+    """
     config = load_record(folder)["config"]
-    sparse = is_sparse(config)
-    products = {name: folder / f"{name}{'.npz' if sparse else '.npy'}" for name in files}
+    hashes = config["objective"]["loss"] == "sdh"
+    sparse = hashes or is_sparse(config)
+    names = ["identification"] if hashes else list(files)
+    products = {name: folder / f"{name}{'.npz' if sparse else '.npy'}" for name in names}
     for name, product in products.items():
         if is_done(product, [files[name], folder / ENCODER]):
             continue
-        import tensorflow as tf
-
         from sparse_embed.datasets import glyph_sets
 
-        encoder = load_encoder(folder)
-        dtype = tf.float32 if sparse else tf.float16
-        encode = tf.function(
-            lambda images, encoder=encoder, dtype=dtype: tf.cast(
-                encoder(images, training=False), dtype
-            )
-        )
         print(f"{product}: embedding", flush=True)
         labels = np.load(files[name].with_suffix(".labels.npy"))
         batches = glyph_sets.stored_batches(files[name], labels, 512)
-        vectors, labels = embed(encode, batches, sparse)
+        bits = config["objective"]["active_bits"] if hashes else None
+        vectors, labels = embed(_compiled(load_encoder(folder), sparse, bits), batches, sparse)
         note = {"split": name, "train": config, **provenance()}
         embeddings.save(product, Embeddings(vectors, labels, note))
     return products
+
+
+def _compiled(encoder: Any, sparse: bool, active_bits: int | None) -> Any:
+    """The encoder as a graph, which is faster: sparse ones, half precision, or hash codes."""
+    import tensorflow as tf
+
+    @tf.function(reduce_retracing=True)
+    def encode(images: Any) -> Any:
+        vectors = encoder(images, training=False)
+        if active_bits is not None:
+            largest = tf.math.top_k(vectors, active_bits).indices  # as `retrieval.hash_codes`
+            return tf.reduce_sum(tf.one_hot(largest, vectors.shape[1]), axis=1)
+        return vectors if sparse else tf.cast(vectors, tf.float16)
+
+    return encode
 
 
 def main() -> None:
@@ -131,17 +145,18 @@ def main() -> None:
     folders = train(runs_dir)
     files = draw_sets(runs_dir / "images", DISTRACTORS.value)
     products = [embed_sets(folder, files) for folder in folders]
-    dense, *sparse = [product["identification"] for product in products]
+    dense, *sparse, hashes = [product["identification"] for product in products]
     arguments = [
         f"--dense={dense}",
         f"--sparse={','.join(map(str, sparse))}",
+        f"--sdh={hashes}",
         f"--distractors={DISTRACTORS.value}",
         f"--only={','.join(ONLY.value)}",
         f"--records={records}",
     ]
     run_script("evaluate_megaface", *arguments)
     for name in PAIR_SETS:
-        pairs = ",".join(str(product[name]) for product in products)
+        pairs = ",".join(str(product[name]) for product in products if name in product)
         run_script(
             "evaluate_verification",
             f"--pairs={pairs}",
