@@ -65,14 +65,16 @@ def train(runs_dir: pathlib.Path) -> list[pathlib.Path]:
     return folders
 
 
-def draw_sets(folder: pathlib.Path, distractors: int) -> dict[str, pathlib.Path]:
+def draw_sets(
+    folder: pathlib.Path, distractors: int, probe_classes: int, pairs: int
+) -> dict[str, pathlib.Path]:
     """Draws and keeps the images of every evaluation set; returns the files by name."""
     from sparse_embed.datasets import glyph_sets, glyphs
 
     folder.mkdir(parents=True, exist_ok=True)
     files = {
-        "identification": folder / f"identification_{_PROBE_CLASSES.value}_{distractors}.npy",
-        **{name: folder / f"{name}_{_PAIR_COUNT.value}.npy" for name in PAIR_SETS},
+        "identification": folder / f"identification_{probe_classes}_{distractors}.npy",
+        **{name: folder / f"{name}_{pairs}.npy" for name in PAIR_SETS},
     }
     if all(path.exists() for path in files.values()):
         return files
@@ -85,14 +87,12 @@ def draw_sets(folder: pathlib.Path, distractors: int) -> dict[str, pathlib.Path]
                 np.save(temporary, labels)
             glyph_sets.store(path, streams, len(labels))
 
-    probes, others = glyph_sets.identification_parts(parts, _PROBE_CLASSES.value)
+    probes, others = glyph_sets.identification_parts(parts, probe_classes)
     stream = glyphs.distractor_batches(others, distractors, 512, _DISTRACTOR_SEED)
     labels = np.concatenate([probes.labels, np.full(distractors, -1, np.int32)])
     keep("identification", [glyph_sets.views(probes), stream], labels)
     for name, warp in (("easy", glyph_sets.EASY), ("hard", glyph_sets.HARD)):
-        images, _ = glyph_sets.verification_pairs(
-            parts.test, _PAIR_COUNT.value, other_typeface=name == "hard"
-        )
+        images, _ = glyph_sets.verification_pairs(parts.test, pairs, other_typeface=name == "hard")
         keep(name, [glyph_sets.views(images, warp)], images.labels)
     return files
 
@@ -143,7 +143,9 @@ def main() -> None:
     runs_dir = app.writable_folder("runs_dir", _RUNS_DIR.value)
     records = app.writable_folder("records", RECORDS.value)
     folders = train(runs_dir)
-    files = draw_sets(runs_dir / "images", DISTRACTORS.value)
+    files = draw_sets(
+        runs_dir / "images", DISTRACTORS.value, _PROBE_CLASSES.value, _PAIR_COUNT.value
+    )
     products = [embed_sets(folder, files) for folder in folders]
     dense, *sparse, hashes = [product["identification"] for product in products]
     arguments = [
