@@ -189,9 +189,9 @@ def check_same_experiment(model_dir: pathlib.Path, config: TrainConfig) -> None:
     path = model_dir / CONFIG
     if not path.exists():
         return
-    now = _identity(config)
+    now = identity(config)
     # A flag that did not exist when the run was started had the effect of its default.
-    before = {**_identity(TrainConfig()), **json.loads(path.read_text())}
+    before = {**identity(TrainConfig()), **json.loads(path.read_text())}
     changed = [
         f"--{name} was {before.get(name)}, now {now.get(name)}"
         for name in sorted(before.keys() | now.keys())
@@ -206,10 +206,10 @@ def check_same_experiment(model_dir: pathlib.Path, config: TrainConfig) -> None:
 
 def _save_identity(model_dir: pathlib.Path, config: TrainConfig) -> None:
     with atomic_path(model_dir / CONFIG) as temporary:
-        temporary.write_text(json.dumps(_identity(config), indent=1))
+        temporary.write_text(json.dumps(identity(config), indent=1))
 
 
-def _identity(config: TrainConfig) -> dict[str, Any]:
+def identity(config: TrainConfig) -> dict[str, Any]:
     """Returns the flags that make the experiment: where the data lies is none of them."""
     parts = dataclasses.asdict(config).values()
     return {name: value for part in parts for name, value in part.items() if name != "data_dir"}
@@ -382,15 +382,20 @@ def _warn_of_collapse(config: TrainConfig, num_classes: int) -> None:
         )
 
 
-def main() -> None:
-    """Reads the flags and trains."""
-    config = TrainConfig(
+def config_from_flags() -> TrainConfig:
+    """Returns what the flags say, unchecked."""
+    return TrainConfig(
         from_flags(DataConfig),
         from_flags(ModelConfig),
         from_flags(ObjectiveConfig),
         from_flags(OptimizationConfig),
         from_flags(DistributionConfig),
     )
+
+
+def main() -> None:
+    """Reads the flags and trains."""
+    config = config_from_flags()
     check(config)
     model_dir = app.writable_folder("model_dir", MODEL_DIR.value)
     record = train(config, model_dir, from_flags(LoggingConfig))
