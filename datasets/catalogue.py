@@ -49,6 +49,7 @@ def load(
     seed: int = 0,
     on_error: str = "raise",
     views: int = 1,
+    largest_shift: int = 4,
 ) -> DataSet:
     """Loads a data set and splits it.
 
@@ -66,6 +67,7 @@ def load(
         seed: which classes (or images) go where.
         on_error: "raise" or "skip" at broken images of record files and image folders.
         views: how many times glyphs come in evaluation, each time warped anew.
+        largest_shift: pixels by which training images of CIFAR-100 are shifted at most.
     """
     check_choice("name", name, NAMES)
     if name == "glyphs":
@@ -79,7 +81,7 @@ def load(
     from sparse_embed.datasets.examples import evaluation_batches, split_by_class, training_batches
 
     if name == "cifar100":
-        parts = cifar100.load(data_dir, validation, seed)
+        parts = cifar100.load(data_dir, validation, seed, largest_shift)
     else:
         if name == "recordio":
             examples = recordio.load(data_dir, on_error=on_error)

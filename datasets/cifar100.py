@@ -1,10 +1,12 @@
 """CIFAR-100 in its official pickle layout, from a folder or straight from the archive.
 
 60,000 colour images of 32x32 in 100 classes, 500 of each for training and 100 for testing
-(appendix "Cifar-100 results" of the paper). Training images are shifted by up to 4 pixels and
-mirrored. Parts share their classes: the paper's precision is of test images among training images.
+(appendix "Cifar-100 results" of the paper). Training images are shifted and mirrored at random.
+Parts share their classes: the paper's precision is of test images among training images.
 """
 
+import dataclasses
+import functools
 import os
 import pathlib
 import tarfile
@@ -29,7 +31,12 @@ _SHAPE = (32, 32, 3)
 _FILES = ("train", "test", "meta")
 
 
-def load(path: str | os.PathLike[str], validation_per_class: int = 0, seed: int = 0) -> Parts:
+def load(
+    path: str | os.PathLike[str],
+    validation_per_class: int = 0,
+    seed: int = 0,
+    largest_shift: int = 4,
+) -> Parts:
     """Reads the data set.
 
     Args:
@@ -37,6 +44,7 @@ def load(path: str | os.PathLike[str], validation_per_class: int = 0, seed: int 
             (`cifar-100-python.tar.gz`, or with another compression).
         validation_per_class: how many training images of each class are held out for validation.
         seed: which ones.
+        largest_shift: pixels by which training images are shifted at most, along each axis.
     """
     path = pathlib.Path(path)
     contents = _read_folder(path) if path.is_dir() else _read_archive(path)
@@ -51,6 +59,9 @@ def load(path: str | os.PathLike[str], validation_per_class: int = 0, seed: int 
         raise ValueError(f"{path}:meta: expected 100 fine_label_names, got {len(names)}")
     train, test = (
         _examples(values.pop(part), f"{path}:{part}", part, names) for part in ("train", "test")
+    )
+    train = dataclasses.replace(
+        train, augment=functools.partial(random_shift_flip, largest=largest_shift)
     )
     train, validation = hold_out(train, validation_per_class, seed)
     return Parts(train, validation, test)
@@ -98,5 +109,4 @@ def _examples(content: dict[Any, Any], source: str, part: str, names: tuple[str,
         rows=np.arange(len(images)),
         labels=np.array(labels, np.int32),
         class_names=names,
-        augment=random_shift_flip,
     )

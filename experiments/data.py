@@ -22,6 +22,7 @@ def load_data(config: DataConfig, views: int = 1) -> "DataSet":
             config.test,
             config.split_seed,
             views=views,
+            largest_shift=config.largest_shift,
         )
     except (OSError, ValueError) as error:
         raise app.UsageError(

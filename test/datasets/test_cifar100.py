@@ -108,6 +108,17 @@ def test_training_is_shifted_and_mirrored(tmp_path):
     assert unchanged < 10
 
 
+def test_without_shifts_images_are_mirrored_only(tmp_path):
+    parts = cifar100.load(write_folder(tmp_path, contents(train=part(1, 0))), largest_shift=0)
+    ((images, labels),) = cifar100.training_batches(parts.train, 100, seed=0).take(1)
+    originals = part(1, 0)[b"data"].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)[labels]
+    pixels = np.round(images.numpy() * 255)
+    same = (pixels == originals).all(axis=(1, 2, 3))
+    mirrored = (pixels == originals[:, :, ::-1]).all(axis=(1, 2, 3))
+    assert (same ^ mirrored).all()
+    assert 30 < same.sum() < 70
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
