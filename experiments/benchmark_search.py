@@ -252,16 +252,18 @@ def baselines(work: Workload) -> Iterator[Method]:
     wide = max(work.k, 64)
     # What makes each index, and the settings of searches that share it.
     variants: list[tuple[str, Callable[[], Any], list[dict[str, int]]]] = [
-        *(("PCA", lambda n=n: PCASearch(rows, n, threads), [{}]) for n in (dims // 4, dims // 2)),
-        *(("LSH", lambda n=n: LSHSearch(rows, n * dims, threads), [{}]) for n in (1, 4)),
+        ("PCA", functools.partial(PCASearch, rows, dims // 4, threads), [{}]),
+        ("PCA", functools.partial(PCASearch, rows, dims // 2, threads), [{}]),
+        ("LSH", functools.partial(LSHSearch, rows, dims, threads), [{}]),
+        ("LSH", functools.partial(LSHSearch, rows, 4 * dims, threads), [{}]),
         (
             "IVF-PQ",
-            lambda: IVFPQSearch(rows, m=dims // 8, num_threads=threads),
+            functools.partial(IVFPQSearch, rows, m=dims // 8, num_threads=threads),
             [{"nprobe": n} for n in (8, 32, 128, 512)],
         ),
         (
             "HNSW",
-            lambda: HNSWSearch(rows, m=16, ef_construction=64, num_threads=threads),
+            functools.partial(HNSWSearch, rows, m=16, ef_construction=64, num_threads=threads),
             [{"ef_search": n * wide} for n in (1, 4, 16)],
         ),
     ]

@@ -39,7 +39,9 @@ class FaissSearch:
         import faiss
 
         sizes: list[int] = []
-        writer = faiss.PyCallbackIOWriter(lambda part: sizes.append(len(part)))
+        writer = faiss.PyCallbackIOWriter(  # type: ignore[attr-defined]
+            lambda part: sizes.append(len(part))
+        )
         faiss.write_index(self._index, writer)
         return sum(sizes)
 

@@ -109,7 +109,7 @@ class SDHSearch:
 
 def _binary(name: str, x: Matrix) -> Matrix:
     """Returns `x` if it holds zeros and ones only, else raises ValueError."""
-    values = x.data if scipy.sparse.issparse(x) else np.asarray(x)
+    values = np.asarray(x.data if scipy.sparse.issparse(x) else x)
     wrong = values[(values != 0) & (values != 1)]
     if wrong.size:
         raise ValueError(f"{name} holds {wrong.flat[0]}: expected zeros and ones (see hash_codes)")

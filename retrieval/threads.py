@@ -7,10 +7,9 @@ the same time.
 import contextlib
 import ctypes
 import functools
+import importlib
 import warnings
 from collections.abc import Callable, Iterator
-
-import numpy as np
 
 from sparse_embed.common.checks import check_number
 
@@ -54,7 +53,7 @@ def blas_threads(count: int) -> Iterator[None]:
 def _openblas() -> tuple[Callable[[], int], Callable[[int], None]] | None:
     """The functions of NumPy's OpenBLAS that tell and set the number of threads."""
     # Looking a name up in a library also looks into those that it was linked with.
-    library = ctypes.CDLL(np._core._multiarray_umath.__file__)
+    library = ctypes.CDLL(importlib.import_module("numpy._core._multiarray_umath").__file__)
     for name in (
         "scipy_openblas_{}_num_threads64_",
         "openblas_{}_num_threads64_",
