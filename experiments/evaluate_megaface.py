@@ -70,12 +70,14 @@ class Data:
         rows: number of probes and distractors.
         dense: embeddings to re-rank with, memory-mapped.
         path: their file.
+        lists: which lists the images are from and what was left out as noise; None for glyphs.
     """
 
     labels: np.ndarray
     rows: int
     dense: np.ndarray
     path: pathlib.Path
+    lists: dict[str, Any] | None = None
 
     @functools.cached_property
     def floats(self) -> np.ndarray:
@@ -131,23 +133,38 @@ def timed(build: Callable[[], Index]) -> Callable[[], tuple[Index, float]]:
     return functools.cache(run)
 
 
+def compressed(data: Data, kind: Callable[..., Index], *settings: int) -> Callable:
+    """Returns a function that builds a search over the dense embeddings."""
+    return timed(lambda: kind(data.floats, *settings, num_threads=_BUILD_THREADS.value))
+
+
+def scan_cost(dims: int, index: Index) -> dict[str, Any]:
+    """The multiply-adds of going over all rows."""
+    del index
+    return {"dim": dims, "flops_per_row": float(dims)}
+
+
 def exhaustive(data: Data) -> Iterator[Method]:
     """Exhaustive search, over what re-ranks and over narrower dense embeddings."""
-    narrow = [pathlib.Path(value) for value in _NARROW_DENSE.value]
-    for path, vectors in [
-        (data.path, data.dense),
-        *((path, _load("narrow_dense", path, data).vectors) for path in narrow),
-    ]:
+    files = {data.path: data.dense}
+    for value in _NARROW_DENSE.value:
+        files[pathlib.Path(value)] = _load("narrow_dense", pathlib.Path(value), data).vectors
+    for path, vectors in files.items():
+        dims = vectors.shape[1]
         yield Method(
             "dense",
-            {"dims": vectors.shape[1]},
-            timed(lambda rows=vectors: retrieval.DenseSearch(np.asarray(rows, np.float32))),
+            {"dims": dims},
+            timed(functools.partial(_dense_search, vectors)),
             np.asarray(vectors[: len(data.labels)], np.float32),
             path,
             K.value,
             reranked=(False,),
-            figures=lambda index: {"dim": index.shape[1], "flops_per_row": float(index.shape[1])},
+            figures=functools.partial(scan_cost, dims),
         )
+
+
+def _dense_search(vectors: np.ndarray) -> Index:
+    return retrieval.DenseSearch(np.asarray(vectors, np.float32))
 
 
 def pca(data: Data) -> Iterator[Method]:
@@ -157,21 +174,17 @@ def pca(data: Data) -> Iterator[Method]:
             yield Method(
                 "pca",
                 {"dims": dims},
-                timed(
-                    lambda dims=dims: retrieval.PCASearch(data.floats, dims, _BUILD_THREADS.value)
-                ),
+                compressed(data, retrieval.PCASearch, dims),
                 data.dense_probes,
                 shortlist=K.value,
-                figures=lambda index, dims=dims: {"dim": dims, "flops_per_row": float(dims)},
+                figures=functools.partial(scan_cost, dims),
             )
 
 
 def lsh(data: Data) -> Iterator[Method]:
     """Hamming distances of random projections' signs."""
     for bits in LSH_BITS:
-        build = timed(
-            lambda bits=bits: retrieval.LSHSearch(data.floats, bits, _BUILD_THREADS.value)
-        )
+        build = compressed(data, retrieval.LSHSearch, bits)
         yield Method("lsh", {"bits": bits}, build, data.dense_probes, shortlist=K.value)
 
 
@@ -181,9 +194,7 @@ def ivfpq(data: Data) -> Iterator[Method]:
     if nlist < NLIST:
         print(f"ivfpq: {data.rows} rows are too few for nlist={NLIST}, using {nlist}")
     m = next(m for m in (64, 32, 16, 8, 4, 2, 1) if data.dense.shape[1] % m == 0)
-    build = timed(
-        lambda: retrieval.IVFPQSearch(data.floats, nlist, m, num_threads=_BUILD_THREADS.value)
-    )
+    build = compressed(data, retrieval.IVFPQSearch, nlist, m)
 
     def set_up(nprobe: int) -> tuple[Index, float]:
         index, seconds = build()
@@ -202,9 +213,7 @@ def ivfpq(data: Data) -> Iterator[Method]:
 
 def hnsw(data: Data) -> Iterator[Method]:
     """A graph over the dense rows themselves: nothing to re-rank, so the shortlist is short."""
-    build = timed(
-        lambda: retrieval.HNSWSearch(data.floats, 16, 100, num_threads=_BUILD_THREADS.value)
-    )
+    build = compressed(data, retrieval.HNSWSearch, 16, 100)
 
     def set_up(ef_search: int) -> tuple[Index, float]:
         index, seconds = build()
@@ -257,7 +266,7 @@ def sdh(data: Data) -> Iterator[Method]:
     """Hash buckets; all candidates are re-ranked, which is what its multiply-adds count."""
     for value in _SDH.value:
         path = pathlib.Path(value)
-        codes = _load("sdh", path, data).vectors
+        codes: Any = _load("sdh", path, data).vectors
         probes = codes[: len(data.labels)]
 
         def figures(index: Any, probes: Any = probes) -> dict[str, Any]:
@@ -376,6 +385,7 @@ def evaluate(method: Method, data: Data, folder: pathlib.Path) -> None:
             "reranked": reranked,
             "probes": len(data.labels),
             "distractors": data.rows - len(data.labels),
+            "lists": data.lists,
             "flags": {
                 "k": method.shortlist,
                 "threshold": method.threshold,
@@ -430,7 +440,8 @@ def main() -> None:
     path = app.existing_path("dense", _DENSE.value)
     dense = _load("dense", path)
     labels = dense.labels[dense.labels >= 0]
-    data = Data(labels, len(dense.labels), dense.vectors, path)
+    lists = dense.provenance.get("megaface")
+    data = Data(labels, len(dense.labels), dense.vectors, path, lists)
     if DISTRACTORS.value > data.rows - len(labels):
         print(f"--distractors={DISTRACTORS.value}: {path} has {data.rows - len(labels)}")
     try:

@@ -1,5 +1,7 @@
 """How good a list of results is."""
 
+from typing import Any
+
 import numpy as np
 import scipy.sparse
 
@@ -107,7 +109,7 @@ def check_labels(name: str, labels: np.ndarray, rows: int, of: str) -> np.ndarra
 def check_unit_norm(name: str, x: Matrix, zero_rows: bool = True) -> None:
     """Raises ValueError, naming the first row that is not of norm 1 (nor 0, if `zero_rows`)."""
     for start in range(0, x.shape[0], _BLOCK):
-        block = x[start : start + _BLOCK]
+        block: Any = x[start : start + _BLOCK]
         if scipy.sparse.issparse(block):
             squares = np.asarray(block.multiply(block).sum(axis=1)).ravel()
         else:

@@ -1,0 +1,95 @@
+r"""Embeds MegaFace's probes (FaceScrub) and distractors: the file that `evaluate_megaface` takes.
+
+    python -m sparse_embed.experiments.embed_megaface --model_dir=runs/mobilefacenet_flops_300 \
+        --probe_list=facescrub_features_list.json --probe_images=facescrub_aligned \
+        --probe_noises=facescrub_noises.txt \
+        --distractor_list=megaface_features_list.json_1000000_1 \
+        --distractor_images=megaface_aligned --distractor_noises=megaface_noises.txt \
+        --output=runs/mobilefacenet_flops_300/identification.npz
+
+Lists and noise lists are those of the development kit and of InsightFace. Images in a noise list
+are left out, which is printed and kept with the embeddings; without the list, nothing is left out.
+"""
+
+import pathlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse
+from absl import flags
+
+from sparse_embed.experiments import embeddings
+from sparse_embed.experiments.embed import embed, is_sparse
+from sparse_embed.experiments.embeddings import Embeddings
+from sparse_embed.experiments.provenance import provenance
+from sparse_embed.experiments.runs import RECORD, load_encoder, load_record
+from sparse_embed.flags import app
+from sparse_embed.flags.output import MODEL_DIR, OUTPUT
+
+if TYPE_CHECKING:
+    from sparse_embed.datasets.megaface import Selection
+
+KINDS = ("probe", "distractor")
+
+for _kind in KINDS:
+    flags.DEFINE_string(f"{_kind}_list", None, f"List of the {_kind} images (JSON).")
+    flags.DEFINE_string(f"{_kind}_images", None, f"Folder of the aligned {_kind} images.")
+    flags.DEFINE_string(f"{_kind}_noises", None, f"Noise list of the {_kind} images; optional.")
+
+
+def select(kind: str, shape: tuple[int, int, int]) -> tuple["Selection", dict[str, Any]]:
+    """Finds the images of one kind; returns them, and a note of what was left out and why."""
+    from sparse_embed.datasets import megaface
+
+    values = {name: flags.FLAGS[f"{kind}_{name}"].value for name in ("list", "images", "noises")}
+    list_path = app.existing_path(f"{kind}_list", values["list"])
+    folder = app.existing_path(f"{kind}_images", values["images"])
+    noises: frozenset[str] = frozenset()
+    if values["noises"]:
+        noises = megaface.read_noises(app.existing_path(f"{kind}_noises", values["noises"]))
+    try:
+        images = megaface.read_list(list_path)
+        if (images.ids is None) != (kind == "distractor"):
+            raise ValueError(f"{list_path}: expected {'no ' * (kind != 'probe')}identities (`id`)")
+        selection = megaface.load(images, folder, noises, shape)
+    except ValueError as error:
+        raise app.UsageError(f"--{kind}_list, --{kind}_images: {error}") from error
+    noise_list = pathlib.Path(values["noises"]).name if values["noises"] else None
+    note = {
+        f"{kind}_list": list_path.name,
+        f"{kind}_noise_list": noise_list,
+        f"noisy_{kind}s_left_out": len(selection.noisy),
+    }
+    print(f"{kind}s: {len(selection.examples)}; left out: {len(selection.noisy)} of {noise_list}")
+    return selection, note
+
+
+def main() -> None:
+    """Reads the flags and embeds."""
+    model_dir = app.existing_path("model_dir", MODEL_DIR.value, holding=RECORD)
+    config = load_record(model_dir)["config"]
+    sparse = is_sparse(config)
+    output = app.writable_file("output", OUTPUT.value, ".npz" if sparse else ".npy")
+    for kind in KINDS:
+        for name in ("list", "images"):
+            app.existing_path(f"{kind}_{name}", flags.FLAGS[f"{kind}_{name}"].value)
+    encoder = load_encoder(model_dir)
+    from sparse_embed.datasets import megaface
+
+    note: dict[str, Any] = {"train": config, **provenance(), "megaface": {}}
+    parts: list[Any] = []
+    labels: list[np.ndarray] = []
+    for kind in KINDS:
+        selection, left_out = select(kind, encoder.input_shape[1:])
+        note["megaface"] |= left_out
+        batches = megaface.evaluation_batches(selection.examples, 256)
+        vectors, part_labels = embed(encoder, batches, sparse)
+        parts.append(vectors if sparse else vectors.astype(np.float16))
+        labels.append(part_labels)  # -1 of distractors
+    rows = scipy.sparse.vstack(parts, format="csr") if sparse else np.concatenate(parts)
+    embeddings.save(output, Embeddings(rows, np.concatenate(labels), note))
+    print(f"{output}: {len(labels[0])} probes, {len(labels[1])} distractors")
+
+
+if __name__ == "__main__":
+    app.run(main)
