@@ -1,72 +1,158 @@
-"""Pictures, each drawn from result records and nothing else."""
+"""What the figures have in common: the records of a run, the look of a method, the files written.
 
+A run is a folder with one sub-folder per architecture, each with a folder of evaluation records
+(see `records`): `<run_dir>/<architecture>/records`. The scripts `figure_*` each draw one figure of
+the paper from them, by two functions of the list of records: `draw` and `caption`.
+"""
+
+import dataclasses
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
+import matplotlib
+from absl import flags
 from matplotlib.figure import Figure
 
 from sparse_embed.common.files import atomic_path
+from sparse_embed.experiments import records
+from sparse_embed.experiments.records import Record
+from sparse_embed.flags import app
+from sparse_embed.flags.output import RUN_DIR
 
-# Okabe and Ito's colours, which people with any colour vision can tell apart.
-COLOURS = {
-    "exhaustive dense": "#000000",
-    "sparse": "#0072B2",
-    "sparse, re-ranked": "#D55E00",
+FORMATS = ("svg", "pdf", "png")
+FIGURES = "figures"  # folder of a run
+_STYLE = {
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "legend.frameon": False,
+    "svg.fonttype": "none",  # text stays text: small files, and it can be searched
+    "pdf.fonttype": 42,
+    "savefig.dpi": 150,
 }
 
 
-def search_summary(records: list[dict[str, Any]], path: pathlib.Path) -> None:
-    """Draws recall@1 against cost, and how evenly the dimensions are used.
+@dataclasses.dataclass(frozen=True)
+class Look:
+    """How a method is shown: the name, and a colour and a marker that are its own."""
 
-    Left: recall@1 on unseen classes against multiply-adds per row of the database. Right: the
-    activation probability p_j of each dimension, highest first; its mean is where all of them
-    would be if the sub-optimality ratio (section 5 of the paper) were 1.
+    label: str
+    colour: str
+    marker: str
 
-    Args:
-        records: what `search` wrote.
-        path: picture to write; the suffix says which format.
-    """
-    figure = Figure(figsize=(10, 4), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    costs = [record["flops_per_row"] for record in records]
-    recalls = [record["recall_at_1"] for record in records]
-    for record, cost, recall in zip(records, costs, recalls, strict=True):
-        colour = COLOURS[record["method"]]
-        is_cheap = cost < np.sqrt(min(costs) * max(costs))  # in the left half of the picture
-        left.plot(cost, recall, "o", markersize=9, color=colour)
-        left.annotate(
-            f"{record['method']}, d={record['dim']}\n{recall:.3f}",
-            (cost, recall),
-            xytext=(8 if is_cheap else -8, -4),
-            textcoords="offset points",
-            horizontalalignment="left" if is_cheap else "right",
-            verticalalignment="top",
-            color=colour,
+
+# Okabe and Ito's colours, which people with any colour vision can tell apart.
+LOOKS = {
+    "flops": Look("relaxed FLOPs (ours)", "#0072B2", "o"),
+    "l1": Look("l1", "#D55E00", "s"),
+    "sdh": Look("SDH", "#CC79A7", "X"),
+    "ivfpq": Look("IVF-PQ", "#009E73", "^"),
+    "lsh": Look("LSH", "#E69F00", "v"),
+    "pca": Look("PCA", "#56B4E9", "D"),
+    "hnsw": Look("HNSW", "#7F7F7F", "P"),
+    "dense": Look("exhaustive dense", "#000000", "*"),
+}
+
+
+class NotMeasured(Exception):  # noqa: N818 - nothing went wrong
+    """The run has no record of what a figure or a claim needs."""
+
+
+def load_run(run_dir: pathlib.Path) -> list[Record]:
+    """Reads all records of a run; each is told its `architecture` and the `folder` it is in."""
+    found = []
+    for folder in sorted(run_dir.glob("*/records")):
+        names = {"architecture": folder.parent.name, "folder": folder}
+        found += [{**record, **names} for record in records.load(folder)]
+    return found
+
+
+def select(run: list[Record], **wanted: Any) -> list[Record]:
+    """Returns the records that have all these values; a tuple stands for any of its members."""
+
+    def fits(record: Record) -> bool:
+        return all(
+            record.get(key) in (value if isinstance(value, tuple) else (value,))
+            for key, value in wanted.items()
         )
-    left.set(
-        xscale="log",
-        xlim=(min(costs) / 2, max(costs) * 2),
-        ylim=(min(recalls) - 0.03, max(recalls) + 0.01),
-        xlabel="multiply-adds per row of the database",
-        ylabel="recall@1, unseen classes",
-        title="What a query costs and finds",
+
+    return [record for record in run if fits(record)]
+
+
+def needed(run: list[Record], what: str, **wanted: Any) -> list[Record]:
+    """`select`, but NotMeasured where there is none."""
+    found = select(run, **wanted)
+    if not found:
+        raise NotMeasured(f"this run has no record of {what}")
+    return found
+
+
+def values(run: list[Record], key: str) -> list[Any]:
+    """Returns the different values of a key, in order."""
+    return sorted({record[key] for record in run})
+
+
+def arrays(record: Record) -> dict[str, Any]:
+    """Returns the raw results of a record that `load_run` gave."""
+    return records.load_arrays(record["folder"], record)
+
+
+def origin(run: list[Record]) -> str:
+    """Returns a sentence that says when, on what and by which revision records were made."""
+    notes = [record["provenance"] for record in run]
+    times = sorted(note["time"][:10] for note in notes)
+    hardware = sorted(
+        {f"{note['hardware']['processor']}, {note['hardware']['cores']} cores" for note in notes}
     )
-    left.grid(alpha=0.3)
-    sparse = next(record for record in records if "activation_probabilities" in record)
-    probabilities = np.sort(sparse["activation_probabilities"])[::-1]
-    dimensions = np.arange(1, len(probabilities) + 1)
-    right.fill_between(dimensions, probabilities, color=COLOURS["sparse"], alpha=0.35, linewidth=0)
-    right.plot(dimensions, probabilities, color=COLOURS["sparse"])
-    mean = probabilities.mean()
-    right.axhline(mean, color="black", linestyle="--", linewidth=1)
-    right.annotate(f"mean {mean:.3f}", (len(dimensions), mean), ha="right", va="bottom")
-    right.set(
-        xlim=(1, len(dimensions)),
-        ylim=(0, None),
-        xlabel="dimension, most active first",
-        ylabel="fraction of rows in which it is non-zero",
-        title=f"Evenly sparse: sub-optimality ratio {sparse['suboptimality']:.2f}",
-    )
-    with atomic_path(path) as temporary:
-        figure.savefig(temporary, dpi=150)
+    revisions = sorted({str(note["revision"]) for note in notes})
+    if len(revisions) > 2:
+        revisions = [*revisions[:2], f"{len(revisions) - 2} more"]
+    when = times[0] if times[0] == times[-1] else f"{times[0]} to {times[-1]}"
+    return f"Measured {when} on {'; '.join(hardware)}, revision {', '.join(revisions)}."
+
+
+def new_figure(columns: int, rows: int = 1, width: float = 4.6, height: float = 3.6) -> Any:
+    """Returns a figure and its axes, (rows, columns), in our style."""
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
+        return figure, figure.subplots(rows, columns, squeeze=False)
+
+
+def plot(axis: Any, curve: list[Record], x: str, y: str, line: str, **look: Any) -> None:
+    """Draws one value of some records against another, in their order."""
+    axis.plot([record[x] for record in curve], [record[y] for record in curve], line, **look)
+
+
+def save(figure: Figure, path: pathlib.Path) -> list[pathlib.Path]:
+    """Writes a figure as SVG, PDF and PNG; `path` has no suffix, or one that does not count."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    written = []
+    # The salt makes the ids in an SVG its own, so that several can stand in one page.
+    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": path.stem}):
+        for suffix in FORMATS:
+            written.append(path.parent / f"{path.stem}.{suffix}")
+            dated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}  # same data, same file
+            with atomic_path(written[-1]) as temporary:
+                figure.savefig(temporary, transparent=suffix != "png", metadata=dated.get(suffix))
+    return written
+
+
+def main_of(
+    name: str, draw: Callable[[list[Record]], Figure], caption: Callable[[list[Record]], str]
+) -> Callable[[], None]:
+    """Returns the `main` of a figure's script: draws --run_dir, says what was written."""
+
+    def main() -> None:
+        run_dir = app.existing_path("run_dir", RUN_DIR.value)
+        output = flags.FLAGS.output or str(run_dir / FIGURES / name)
+        run = load_run(run_dir)
+        try:
+            written = save(draw(run), pathlib.Path(output))
+        except NotMeasured as reason:
+            raise app.UsageError(f"--run_dir={run_dir}: {reason}") from reason
+        print(*written, caption(run), sep="\n")
+
+    return main

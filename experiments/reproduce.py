@@ -12,15 +12,12 @@ import subprocess
 import sys
 from typing import Any
 
-from absl import flags
-
 from sparse_embed.experiments import search
 from sparse_embed.experiments.runs import RECORD
 from sparse_embed.flags import app
+from sparse_embed.flags.output import RUN_DIR
 
 EMBEDDINGS = {"glyphs_dense": "test.npy", "glyphs_flops": "test.npz"}  # preset: its test classes
-
-_RUN_DIR = flags.DEFINE_string("run_dir", "runs/reproduce", "Folder for all that is made.")
 
 
 def run_step(
@@ -54,7 +51,7 @@ def run_script(script: str, *arguments: str) -> None:
 
 def main() -> None:
     """Runs the steps, then draws what they gave."""
-    run_dir = app.writable_folder("run_dir", _RUN_DIR.value)
+    run_dir = app.writable_folder("run_dir", RUN_DIR.value)
     products = {}
     for preset, name in EMBEDDINGS.items():
         folder = run_dir / preset
