@@ -16,16 +16,14 @@ class TrainingStopped(app.Failure):
     exit_code = 3
 
 
-def check_finite(figures: Mapping[str, float], step: int) -> None:
-    """Raises TrainingStopped if a loss or a penalty is NaN or infinite, naming which.
+def check_finite(terms: Mapping[str, float], step: int) -> None:
+    """Raises TrainingStopped if a term of the loss is NaN or infinite, naming which.
 
     Args:
-        figures: training figures, such as `loss` and `flops_penalty`.
+        terms: such as `metric_loss` and `penalty_loss`.
         step: where the run is.
     """
-    broken = [f"{name} is {value}" for name, value in figures.items() if not math.isfinite(value)]
-    # Ratios of sparsity are NaN by definition when nothing is active: `check_alive` sees to that.
-    broken = [text for text in broken if not text.startswith("sparsity_")]
+    broken = [f"{name} is {value}" for name, value in terms.items() if not math.isfinite(value)]
     if broken:
         raise TrainingStopped(
             f"stopped at step {step}: {' and '.join(broken)}. The last good checkpoint is kept; "

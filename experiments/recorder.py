@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import pathlib
 import time
 from collections.abc import Callable, Sequence
@@ -83,17 +84,19 @@ class Recorder(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         """Moves the bar on, and looks now and then whether the loss is finite."""
         self._bar.update()
-        if batch % _LOOK_EVERY == 0 and logs:
-            guards.check_finite({"loss": float(logs["loss"])}, self._bar.n)
+        if batch % _LOOK_EVERY == 0 and logs and not math.isfinite(float(logs["loss"])):
+            figures = {name: float(value) for name, value in logs.items()}
+            guards.check_finite(self._terms(figures), self._bar.n)
 
     def on_epoch_end(self, epoch, logs=None):
         """Guards, evaluates, records and saves."""
         step = self._bar.n
         figures = {name: float(value) for name, value in (logs or {}).items()}
-        guards.check_finite(figures, step)
+        terms = self._terms(figures)
+        guards.check_finite(terms, step)
         if self._regularization is not None:
             guards.check_alive(figures, self._encoder.output_shape[-1], step)
-        figures.update(self._terms(figures))
+        figures.update(terms)
         figures["learning_rate"] = float(tf.convert_to_tensor(self.model.optimizer.learning_rate))
         elapsed, trained = time.perf_counter() - self._clock, step - self._last_step()
         figures["seconds"] = elapsed
@@ -108,8 +111,7 @@ class Recorder(keras.callbacks.Callback):
             embeddings = self._encoder(self._sample, training=False).numpy()
             self._summaries.scalars(step, figures)
             self._summaries.histograms(step, probabilities, embeddings)
-            if due:
-                self._save(figures)
+            self._save(figures, due)
         self._clock = time.perf_counter()  # evaluation and saving are not training
 
     def close(self) -> None:
@@ -145,15 +147,17 @@ class Recorder(keras.callbacks.Callback):
             shown["recall@1"] = recalls[-1]
         self._bar.set_postfix({name: f"{value:.4g}" for name, value in shown.items()})
 
-    def _save(self, figures: dict[str, float]) -> None:
-        folder = self._model_dir / "checkpoints"
+    def _save(self, figures: dict[str, float], due: bool) -> None:
+        """Keeps the best evaluation's checkpoint and, if `due`, the last one."""
+        folder, step = self._model_dir / "checkpoints", self._last_step()
         recalls = [row["recall_at_1"] for row in self.curves if "recall_at_1" in row]
         if "recall_at_1" in figures and figures["recall_at_1"] >= max(recalls):
-            checkpoints.save(folder / checkpoints.BEST, self.model, self._last_step())
-        # The curves first: rows beyond the last checkpoint are dropped when the run goes on.
-        with atomic_path(self._model_dir / CURVES) as temporary:
-            temporary.write_text(json.dumps(self.curves))
-        checkpoints.save(folder / checkpoints.LAST, self.model, self._last_step())
+            checkpoints.save(folder / checkpoints.BEST, self.model, step)
+        if due:
+            # The curves first: rows beyond the last checkpoint are dropped when the run goes on.
+            with atomic_path(self._model_dir / CURVES) as temporary:
+                temporary.write_text(json.dumps(self.curves))
+            checkpoints.save(folder / checkpoints.LAST, self.model, step)
 
 
 def _only(layer_class: type, model: keras.Model) -> Any:

@@ -184,19 +184,32 @@ def build_optimizer(
     return keras.optimizers.Adam(rate, weight_decay=decay)
 
 
-def check_same_experiment(model_dir: pathlib.Path, config: TrainConfig) -> None:
-    """Refuses flags that differ from those that the run in `model_dir` was started with."""
+def check_same_experiment(
+    model_dir: pathlib.Path, config: TrainConfig, num_classes: int | None = None
+) -> None:
+    """Refuses what would make the run in `model_dir` another experiment than was started there.
+
+    Args:
+        model_dir: folder of the run; nothing is refused if none was started there.
+        config: what the flags say now.
+        num_classes: how many training classes the data has, once that is known.
+    """
     path = model_dir / CONFIG
     if not path.exists():
         return
-    now = identity(config)
     # A flag that did not exist when the run was started had the effect of its default.
     before = {**identity(TrainConfig()), **json.loads(path.read_text())}
+    now = identity(config)
     changed = [
-        f"--{name} was {before.get(name)}, now {now.get(name)}"
-        for name in sorted(before.keys() | now.keys())
-        if before.get(name) != now.get(name)
+        f"--{name} was {before[name]}, now {now[name]}"
+        for name in sorted(now)
+        if before[name] != now[name]
     ]
+    if num_classes is not None and before.get("num_classes", num_classes) != num_classes:
+        changed.append(
+            f"--data_dir={config.data.data_dir} has {num_classes} training classes, before it was "
+            f"{before['num_classes']}"
+        )
     if changed:
         raise app.UsageError(
             f"--model_dir={model_dir} holds another experiment: {'; '.join(changed)}. Give "
@@ -204,9 +217,11 @@ def check_same_experiment(model_dir: pathlib.Path, config: TrainConfig) -> None:
         )
 
 
-def _save_identity(model_dir: pathlib.Path, config: TrainConfig) -> None:
+def _save_start(model_dir: pathlib.Path, config: TrainConfig, num_classes: int) -> None:
+    """Writes what was started, for a run that never gets to its record, too."""
+    start = {**identity(config), "num_classes": num_classes, "provenance": provenance()}
     with atomic_path(model_dir / CONFIG) as temporary:
-        temporary.write_text(json.dumps(identity(config), indent=1))
+        temporary.write_text(json.dumps(start, indent=1))
 
 
 def identity(config: TrainConfig) -> dict[str, Any]:
@@ -216,7 +231,7 @@ def identity(config: TrainConfig) -> dict[str, Any]:
 
 
 def evaluator(
-    encoder: "keras.Model", data: "DataSet", rerank_model_dir: str | None
+    encoder: "keras.Model", data: "DataSet", rerank_model_dir: pathlib.Path | None
 ) -> Callable[[], dict[str, float]] | None:
     """Returns a function that measures recall and cost on validation classes; None without any."""
     from sparse_embed import retrieval
@@ -227,9 +242,8 @@ def evaluator(
         return None
     batches = data.evaluation_batches(data.parts["validation"], 512)
     dense = None
-    if rerank_model_dir:
-        folder = app.existing_path("rerank_model_dir", rerank_model_dir, holding=ENCODER)
-        dense, _ = embed(load_encoder(folder), batches, sparse=False, quiet=True)
+    if rerank_model_dir is not None:
+        dense, _ = embed(load_encoder(rerank_model_dir), batches, sparse=False, quiet=True)
 
     def evaluate() -> dict[str, float]:
         vectors, labels = embed(encoder, batches, sparse=True, quiet=True)
@@ -271,6 +285,9 @@ def build(
 
 def train(config: TrainConfig, model_dir: pathlib.Path, log: LoggingConfig) -> dict[str, Any]:
     """Trains an encoder, or goes on with it, and saves it with its record, which is returned."""
+    rerank_model_dir = None
+    if log.rerank_model_dir is not None:
+        rerank_model_dir = app.existing_path("rerank_model_dir", log.rerank_model_dir, ENCODER)
     if devices.is_chief():
         check_same_experiment(model_dir, config)
     optimization = config.optimization
@@ -280,6 +297,8 @@ def train(config: TrainConfig, model_dir: pathlib.Path, log: LoggingConfig) -> d
 
     data = load_data(config.data)
     part = data.parts["train"]
+    if devices.is_chief():
+        check_same_experiment(model_dir, config, part.num_classes)
     _warn_of_collapse(config, part.num_classes)
     batch_size = optimization.batch_size * strategy.num_replicas_in_sync
     encoder, model = build(config, data.shape, part.num_classes, strategy)
@@ -288,8 +307,8 @@ def train(config: TrainConfig, model_dir: pathlib.Path, log: LoggingConfig) -> d
         if start == 0 and config.model.warm_start is not None:
             earlier = load_encoder(existing_encoder(config.model.warm_start))
             copy_weights(earlier, encoder, config.model.warm_start_head)
-    if devices.is_chief():
-        _save_identity(model_dir, config)
+    if devices.is_chief() and not (model_dir / CONFIG).exists():
+        _save_start(model_dir, config, part.num_classes)
     draw = functools.partial(data.training_batches, part, batch_size, optimization.seed)
     if optimization.examples_per_class > 1:
         draw = functools.partial(draw, pick=_class_groups(part.labels, optimization))
@@ -302,7 +321,7 @@ def train(config: TrainConfig, model_dir: pathlib.Path, log: LoggingConfig) -> d
         batch_size,
         Intervals(log.evaluate_every, log.checkpoint_every),
         first[:256].numpy(),
-        evaluator(encoder, data, log.rerank_model_dir) if devices.is_chief() else None,
+        evaluator(encoder, data, rerank_model_dir) if devices.is_chief() else None,
         writes=devices.is_chief(),
     )
 

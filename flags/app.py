@@ -2,7 +2,8 @@
 
 An unknown flag, a value outside its choices, or a path that cannot be used ends the script with one
 line on stderr that names the flag, the value and what was expected, and exit code 2. Anything else
-is a bug and keeps its traceback. `--preset=NAME` stands for the flagfile NAME in `presets/`.
+is a bug and keeps its traceback. `--preset=NAME` stands for the flagfile NAME in `presets/`; flags
+after it replace its own.
 """
 
 import os
@@ -15,6 +16,19 @@ from typing import NoReturn
 from absl import app, flags
 
 PRESETS = pathlib.Path(__file__).parent / "presets"
+
+
+def preset_names() -> list[str]:
+    """Returns the names of all presets."""
+    return sorted(path.name.removesuffix(".flags") for path in PRESETS.glob("*.flags"))
+
+
+# Only for the help: `run` puts the flagfile in its place before flags are parsed.
+flags.DEFINE_string(
+    "preset",
+    None,
+    "Flags of a whole experiment, which later flags replace: " + ", ".join(preset_names()),
+)
 
 
 class Failure(Exception):  # noqa: N818 - not all of them are errors of ours
@@ -37,7 +51,7 @@ def run(main: Callable[[], int | None]) -> NoReturn:
             _show_own_flags()
             app.usage(shorthelp=True, writeto_stdout=True, exitcode=0)
         try:
-            return flags.FLAGS([_expand_preset(argument) for argument in argv])
+            return flags.FLAGS(_expand_presets(argv))
         except flags.UnrecognizedFlagError as error:
             _fail(UsageError(f"{error}; --help lists the flags"))
         except (flags.Error, UsageError) as error:
@@ -97,8 +111,7 @@ def preset_path(name: str) -> pathlib.Path:
     """Returns the flagfile of a preset, or raises UsageError naming all of them."""
     path = PRESETS / f"{name}.flags"
     if not path.exists():
-        choices = sorted(preset.name.removesuffix(".flags") for preset in PRESETS.glob("*.flags"))
-        raise UsageError(f"--preset={name}: expected one of {', '.join(choices)}")
+        raise UsageError(f"--preset={name}: expected one of {', '.join(preset_names())}")
     return path
 
 
@@ -110,9 +123,16 @@ def _show_own_flags() -> None:
                 flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
 
 
-def _expand_preset(argument: str) -> str:
-    flag, _, name = argument.partition("=")
-    return f"--flagfile={preset_path(name)}" if flag in ("--preset", "-preset") else argument
+def _expand_presets(argv: list[str]) -> list[str]:
+    """Returns the arguments with flagfiles in place of `--preset=NAME` and `--preset NAME`."""
+    words, expanded = iter(argv), []
+    for word in words:
+        flag, equals, name = word.partition("=")
+        if flag in ("--preset", "-preset"):
+            name = name if equals else next(words, "")
+            word = f"--flagfile={preset_path(name)}"
+        expanded.append(word)
+    return expanded
 
 
 def _fail(failure: Failure) -> NoReturn:

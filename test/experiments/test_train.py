@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 
+import h5py
 import keras
 import numpy as np
 import pytest
@@ -117,6 +118,35 @@ def test_tensorboard_has_every_tag(whole_run, tmp_path):
         assert values == pytest.approx([row[name] for row in record["curves"]], rel=1e-6)
 
 
+def test_best_and_last_checkpoint_are_kept(whole_run):
+    curves = json.loads((whole_run / "train.json").read_text())["curves"]
+    recalls = {row["step"]: row["recall_at_1"] for row in curves if "recall_at_1" in row}
+    assert recalls.keys() == {20, 40}
+    best = max(reversed(recalls), key=recalls.get)  # of equals the later one
+    for name, step in (("best", best), ("last", 40)):
+        with h5py.File(whole_run / "checkpoints" / f"{name}.weights.h5") as file:
+            assert file.attrs["steps_trained"] == step
+
+
+def test_what_was_started_is_kept_from_the_start(whole_run):
+    start = json.loads((whole_run / "config.json").read_text())
+    assert start["margin"] == 0.5
+    assert start["seed"] == 0
+    assert start["provenance"]["versions"]["keras"] == keras.__version__
+    assert start["provenance"]["hardware"]["cores"] == os.cpu_count()
+    record = json.loads((whole_run / "train.json").read_text())
+    assert start["num_classes"] == record["num_classes"]
+
+
+def test_data_of_other_classes_is_refused(tmp_path):
+    """A killed run of 40 classes is started again, but --data_dir now has 30."""
+    config = train.TrainConfig(data.DataConfig("dense_embeddings", "vectors.npz"))
+    train._save_start(tmp_path, config, 40)
+    train.check_same_experiment(tmp_path, config, 40)
+    with pytest.raises(app.UsageError, match=r"vectors\.npz has 30 training classes, .* was 40"):
+        train.check_same_experiment(tmp_path, config, 30)
+
+
 def test_terms_add_up_to_the_loss(whole_run):
     for row in json.loads((whole_run / "train.json").read_text())["curves"]:
         assert row["metric_loss"] + row["penalty_loss"] == pytest.approx(row["loss"], rel=1e-5)
@@ -201,7 +231,9 @@ def test_poisoned_batch_is_stopped_and_the_last_good_checkpoint_kept(
     folder = tmp_path / "run"
     folder.mkdir()
     log = logging.LoggingConfig(summary_every=10, evaluate_every=10, checkpoint_every=10)
-    with pytest.raises(guards.TrainingStopped, match=r"step \d+: .*loss is nan.*--learning_rate"):
+    with pytest.raises(
+        guards.TrainingStopped, match=r"step \d+: metric_loss is nan.*--learning_rate"
+    ):
         train.train(config, folder, log)
     assert not (folder / "train.json").exists()
     monkeypatch.undo()

@@ -20,8 +20,15 @@ def run(script, *arguments):
         ("train", ["--model_dir=x", "--steps=0"], ["--steps=0"]),
         ("train", ["--model_dir=x", "--steps=many"], ["--steps=many"]),
         ("train", ["--model_dir=x", "steps=5"], ["steps=5", "--flag=value"]),
+        ("train", ["--preset=vgg"], ["--preset=vgg", "glyphs_flops"]),
+        ("train", ["--preset", "cifar100_dense"], ["--dataset=cifar100 needs --data_dir"]),
         ("train", [], ["--model_dir", "not given"]),
         ("train", ["--model_dir={file}/x"], ["--model_dir={file}/x", "folder"]),
+        (
+            "train",
+            ["--model_dir={nowhere}", "--rerank_model_dir={file}"],
+            ["--rerank_model_dir={file}", "encoder.keras"],
+        ),
         ("embed", ["--model_dir={nowhere}"], ["--model_dir={nowhere}", "train.json"]),
         ("search", ["--database={nowhere}"], ["--database={nowhere}", "exists"]),
         ("search", ["--database={file}"], ["--database={file}", "not an embedding file"]),
@@ -45,6 +52,7 @@ def test_help_names_the_flags():
     result = run("train", "--help")
     assert "--regularizer_weight" in result.stdout
     assert "lambda" in result.stdout
+    assert "--preset" in result.stdout
     assert result.returncode == 0
 
 
