@@ -12,6 +12,8 @@ the sparse embeddings has scores of --threshold and more, at most --k; that of t
 
 Recall is over all probes. Times are the median over some of them, one at a time on one thread,
 after a warm-up; nothing else should run. Records whose inputs and settings are unchanged are kept.
+A table of all of them is printed at the end: F is multiply-adds per row, R the sub-optimality
+ratio.
 """
 
 import functools
@@ -160,6 +162,29 @@ def evaluate(method: Method, data: Data, folder: pathlib.Path) -> None:
         records.update(folder, name, key, files, functools.partial(make, reranked))
 
 
+def table(found: list[records.Record]) -> str:
+    """Returns the records as an aligned text table, fastest first, beside exhaustive search."""
+    exhaustive = [r["milliseconds_per_query"] for r in found if r["method"] == "dense"]
+    lines = [("method", "setting", "re-ranked", "recall@1", "@10", "ms/query", "faster", "F", "R")]
+    for record in sorted(found, key=lambda record: record["milliseconds_per_query"]):
+        time_taken = record["milliseconds_per_query"]
+        lines.append(
+            (
+                record["method"],
+                " ".join(f"{name}={value}" for name, value in record["setting"].items()),
+                "yes" if record["reranked"] else "no",
+                f"{record['recall_at_1']:.4f}",
+                f"{record['recall_at_10']:.4f}",
+                f"{time_taken:.3f}",
+                f"{max(exhaustive) / time_taken:.1f}x" if exhaustive else "",
+                f"{record['flops_per_row']:.2f}" if "flops_per_row" in record else "",
+                f"{record['suboptimality_ratio']:.3f}" if "suboptimality_ratio" in record else "",
+            )
+        )
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+
+
 def main() -> None:
     """Reads the flags and evaluates every method that they name."""
     folder = app.writable_folder("records", RECORDS.value)
@@ -191,6 +216,9 @@ def main() -> None:
                     evaluate(method, data, folder)
     except ValueError as error:
         raise app.UsageError(str(error)) from error
+    same = {"data": DATA_NAME.value, "distractors": rows - len(labels)}
+    found = records.load(folder, "megaface")
+    print(table([record for record in found if same.items() <= record.items()]))
 
 
 if __name__ == "__main__":

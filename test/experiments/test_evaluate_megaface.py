@@ -152,6 +152,10 @@ def test_only_what_changed_is_measured_again(folder, files):
     assert len(made) == 2
     assert all("-l1-" in name for name in made)
     assert done.stdout.count(": unchanged") == 4
+    lines = done.stdout.splitlines()[-len(records.load(folder)) - 1 :]
+    assert lines[0].split()[:3] == ["method", "setting", "re-ranked"]
+    (exhaustive,) = [line for line in lines if line.startswith("dense")]
+    assert "1.0x" in exhaustive
 
 
 @pytest.mark.parametrize(
