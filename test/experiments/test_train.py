@@ -279,9 +279,10 @@ def test_flags_that_do_not_go_together_are_refused(changes, message):
 
 def test_learning_rate_of_the_paper():
     """0.001 for 170,000 steps, then a tenth of it."""
-    optimizer = train.build_optimizer(
-        optimization.OptimizationConfig("sgd", 0.001, "step", 170_000, 230_000), [230_000]
+    paper = optimization.OptimizationConfig(
+        "sgd", 0.001, "step", decay_steps=170_000, steps=230_000
     )
+    optimizer = train.build_optimizer(paper, [230_000])
     schedule = optimizer._learning_rate
     assert float(schedule(170_000)) == pytest.approx(1e-3)
     assert float(schedule(170_001)) == pytest.approx(1e-4)
