@@ -66,6 +66,7 @@ class Recorder(keras.callbacks.Callback):
         self._model_dir = model_dir
         self._encoder = encoder
         self._ends, self._batch_size = ends, batch_size
+        self._step = start  # not the bar's count, which the user may have switched off
         self._intervals = intervals
         self._sample = sample
         self._evaluate = evaluate
@@ -83,14 +84,15 @@ class Recorder(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         """Moves the bar on, and looks now and then whether the loss is finite."""
+        self._step += 1
         self._bar.update()
         if batch % _LOOK_EVERY == 0 and logs and not math.isfinite(float(logs["loss"])):
             figures = {name: float(value) for name, value in logs.items()}
-            guards.check_finite(self._terms(figures), self._bar.n)
+            guards.check_finite(self._terms(figures), self._step)
 
     def on_epoch_end(self, epoch, logs=None):
         """Guards, evaluates, records and saves."""
-        step = self._bar.n
+        step = self._step
         figures = {name: float(value) for name, value in (logs or {}).items()}
         terms = self._terms(figures)
         guards.check_finite(terms, step)

@@ -63,8 +63,8 @@ def test_first_snapshot_is_that_of_an_independent_run(path_run, vectors, tmp_pat
 @pytest.mark.parametrize("stop", [29, 32])  # within the second stage; before its snapshot
 def test_interrupted_path_goes_on(path_run, vectors, tmp_path, monkeypatch, stop):
     def interrupted(self, batch, logs=None):
-        self._bar.update()
-        if self._bar.n == stop:
+        self._step += 1
+        if self._step == stop:
             raise KeyboardInterrupt
 
     def no_snapshot(folder, encoder, record):
