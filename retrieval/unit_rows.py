@@ -2,8 +2,7 @@
 
 import numpy as np
 
-_BLOCK = 65_536  # rows
-_TOLERANCE = 5e-3  # what float16 leaves of a norm of 1
+from sparse_embed.retrieval.metrics import check_unit_norm
 
 
 def unit_rows(name: str, x: np.ndarray, dims: int | None = None) -> np.ndarray:
@@ -24,13 +23,5 @@ def unit_rows(name: str, x: np.ndarray, dims: int | None = None) -> np.ndarray:
     if dims is None and 0 in x.shape:
         raise ValueError(f"{name} of shape {x.shape}: expected at least one row and dimension")
     x = np.ascontiguousarray(x, np.float32)
-    for start in range(0, len(x), _BLOCK):
-        block = x[start : start + _BLOCK]
-        norms = np.sqrt(np.einsum("ij,ij->i", block, block))
-        # A comparison with NaN is false: such rows are refused with the others.
-        wrong = np.flatnonzero(~((np.abs(norms - 1) <= _TOLERANCE) | (norms == 0)))
-        if wrong.size:
-            raise ValueError(
-                f"{name}: row {start + wrong[0]} has norm {norms[wrong[0]]:.6g}: expected unit norm"
-            )
+    check_unit_norm(name, x)
     return x

@@ -174,7 +174,7 @@ def test_the_number_of_threads_is_given_back(data):
     ("make", "message"),
     [
         (lambda x: LSHSearch(x, 100), "bits=100: expected a multiple of 8"),
-        (lambda x: LSHSearch(2 * x, 64), "dense: row 0 has norm 2: expected unit norm"),
+        (lambda x: LSHSearch(2 * x, 64), "dense: row 0 has norm 2: expected embeddings of unit"),
         (lambda x: LSHSearch(x[:0], 64), r"dense of shape \(0, 16\): expected at least one row"),
         (lambda x: IVFPQSearch(x), "m=64: expected a divisor of the 16 dimensions"),
         (lambda x: IVFPQSearch(x, m=4, bits=9), "bits=9: expected an integer >= 1 <= 8"),

@@ -60,7 +60,7 @@ def test_mistakes_are_named():
         PCASearch(database, 2).search(database[:1, :7])
     longer = database.copy()
     longer[13] *= 2
-    with pytest.raises(ValueError, match="dense: row 13 has norm 2: expected unit norm"):
+    with pytest.raises(ValueError, match="dense: row 13 has norm 2: expected embeddings of unit"):
         PCASearch(longer, 2)
     with pytest.raises(ValueError, match="queries: row 0 has norm nan"):
         PCASearch(database, 2).search(np.full((1, 8), np.nan, np.float32))
