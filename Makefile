@@ -1,4 +1,4 @@
-# make reproduce   from nothing to the searched sparse index: trains, embeds, searches, draws
+# make reproduce   every figure and table of the paper, as a report; PRESET=quick, full or paper
 # make test        the tests          make lint     ruff and mypy
 # make sanitize    the tests of the search engine under AddressSanitizer and UBSan
 # make test-minimum  the tests with the oldest versions of our dependencies that we support
@@ -9,13 +9,14 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PYTEST_ARGS ?=
+PRESET ?= quick
 PACKAGES := common datasets experiments flags losses models retrieval
 
 .PHONY: reproduce test test-minimum sanitize lint install clean
 .DELETE_ON_ERROR:
 
 reproduce: $(INSTALLED)
-	$(BIN)/python -m sparse_embed.experiments.reproduce $(ARGS)
+	$(BIN)/python -m sparse_embed.experiments.reproduce --scale=$(PRESET) $(ARGS)
 
 test: $(INSTALLED)
 	$(BIN)/pytest $(PYTEST_ARGS)

@@ -33,6 +33,7 @@ setup(
     package_dir={f"sparse_embed.{folder}": folder for folder in FOLDERS},
     package_data={
         "": ["py.typed", "*.pyi"],
+        "sparse_embed.experiments": ["report_template.html"],
         "sparse_embed.flags": ["presets/*.flags"],
     },
     ext_modules=cythonize(extensions, build_dir="build", language_level=3),

@@ -46,7 +46,7 @@ def draw(run: list[Record]) -> Figure:
                 ylim=(min(empirical[0], 0.98) - 0.01, 1.002),
             )
             axis.title.set_fontsize(9)
-    axes[0, 0].legend(loc="lower right", fontsize=8)
+    axes[0, 0].legend(loc="lower right", fontsize=8, frameon=False)
     return figure
 
 

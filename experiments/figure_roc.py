@@ -46,7 +46,7 @@ def draw(run: list[Record]) -> Figure:
                 xlabel="false positive rate",
                 ylabel="true positive rate",
             )
-            axis.legend(fontsize=7, loc="lower right")
+            axis.legend(fontsize=7, loc="lower right", frameon=False)
     return figure
 
 

@@ -53,7 +53,7 @@ def draw(run: list[Record]) -> Figure:
             xlabel="mean activation probability (sparser to the left)",
             ylabel="sub-optimality ratio",
         )
-    axes[0, 0].legend()
+    axes[0, 0].legend(frameon=False)
     return figure
 
 

@@ -48,7 +48,7 @@ def draw(run: list[Record]) -> Figure:
     axes.annotate("start", start, xytext=(-8, 6), textcoords="offset points", ha="right")
     axes.plot([0, 0.1], [0, 0.1], ":", color="#7F7F7F", label="p₁ = p₂")
     axes.set(xlabel="p₁", ylabel="p₂", xlim=(0, 0.43), ylim=(0, 0.11))
-    axes.legend(loc="lower right")
+    axes.legend(loc="lower right", frameon=False)
     return figure
 
 

@@ -28,7 +28,6 @@ _STYLE = {
     "axes.spines.right": False,
     "axes.grid": True,
     "grid.alpha": 0.25,
-    "legend.frameon": False,
     "svg.fonttype": "none",  # text stays text: small files, and it can be searched
     "pdf.fonttype": 42,
     "savefig.dpi": 150,

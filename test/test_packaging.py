@@ -40,5 +40,9 @@ def test_wheel_searches_without_the_repository(tmp_path):
     code = SEARCH.format(paths=[site, sysconfig.get_path("purelib")], site=site)
     # -S leaves out the .pth files, so that only `paths` is looked at.
     assert run(sys.executable, "-S", "-c", code, cwd=tmp_path).strip() == "[]"
-    for folder in ("flags/presets/glyphs_flops.flags", "retrieval/py.typed"):
-        assert (tmp_path / "site" / "sparse_embed" / folder).exists()
+    for name in (
+        "experiments/report_template.html",
+        "flags/presets/glyphs_flops.flags",
+        "retrieval/py.typed",
+    ):
+        assert (tmp_path / "site" / "sparse_embed" / name).exists()

@@ -1,0 +1,180 @@
+"""Steps that are run one after the other, each a process of its own, and never twice.
+
+`run_all` runs a list of steps with one progress bar. What has ended is written down in the run's
+folder with its command and duration; a step is run again only if its command has changed, one of
+its files is missing, or one before it was run again. A kill at any moment loses nothing but the
+step under way, and what that step itself keeps: the trainings go on from their last checkpoint.
+"""
+
+import contextlib
+import dataclasses
+import fcntl
+import json
+import pathlib
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import tqdm
+
+from sparse_embed.common.files import atomic_path
+from sparse_embed.flags import app
+
+STEPS = "steps.json"
+LOGS = "logs"
+_PRIOR = 60.0  # seconds of belief in the expected durations, against what was measured
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """Something to run.
+
+    Attributes:
+        name: tells it from all others.
+        arguments: of the Python interpreter.
+        outputs: files that are there when it has ended.
+        seconds: how long it takes, about; only the ratios between steps matter for long.
+    """
+
+    name: str
+    arguments: tuple[str, ...]
+    outputs: tuple[pathlib.Path, ...]
+    seconds: float
+
+
+def script(name: str, arguments: list[Any], outputs: list[pathlib.Path], seconds: float) -> Step:
+    """Returns the step that runs a script of this package: its name, then its flags."""
+    module, *given = map(str, arguments)
+    command = ("-m", f"sparse_embed.experiments.{module}", *given)
+    return Step(name, command, tuple(outputs), seconds)
+
+
+def run_all(steps: list[Step], run_dir: pathlib.Path) -> None:
+    """Runs the steps that are not done yet; Failure, with the end of its log, if one fails."""
+    with _lock(run_dir) as lock:
+        path = run_dir / STEPS
+        done: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+        todo = _todo(steps, done)
+        for step in todo:
+            done.pop(step.name, None)
+        ended = [step for step in steps if step not in todo]
+        total = sum(step.seconds for step in steps)
+        bar_format = "{desc} {percentage:3.0f}%|{bar:30}| {postfix}"
+        every = 0.1 if sys.stderr.isatty() else 30.0  # a log wants fewer lines
+        with tqdm.tqdm(total=total, bar_format=bar_format, mininterval=every) as bar:
+            for step in todo:
+                bar.set_description(f"[{len(ended) + 1}/{len(steps)}] {step.name}")
+                pace = _pace(ended, done)
+
+                def show(elapsed: float, step: Step = step, pace: float = pace) -> None:
+                    expected = pace * step.seconds
+                    later = sum(s.seconds for s in steps if s not in ended and s is not step)
+                    left = pace * later + max(expected - elapsed, 0.05 * expected)
+                    part = step.seconds * min(elapsed / expected, 0.95)
+                    bar.n = sum(s.seconds for s in ended) + part
+                    bar.set_postfix_str(f"about {_minutes(left)} left")
+
+                seconds = _run(step, run_dir, lock, show)
+                done[step.name] = {"command": list(step.arguments), "seconds": round(seconds, 1)}
+                with atomic_path(path) as temporary:
+                    temporary.write_text(json.dumps(done, indent=1))
+                ended.append(step)
+            bar.n = total
+            bar.set_postfix_str("done")
+
+
+def _todo(steps: list[Step], done: dict[str, Any]) -> list[Step]:
+    """Returns the first step that is not done and all after it, which may depend on it."""
+    for place, step in enumerate(steps):
+        if done.get(step.name, {}).get("command") != list(step.arguments) or not all(
+            output.exists() for output in step.outputs
+        ):
+            return steps[place:]
+    return []
+
+
+def _pace(ended: list[Step], done: dict[str, Any]) -> float:
+    """Returns how much slower than expected this machine is, as far as can be told."""
+    taken = sum(done[step.name]["seconds"] for step in ended)
+    return (taken + _PRIOR) / (sum(step.seconds for step in ended) + _PRIOR)
+
+
+def _minutes(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    if minutes < 1:
+        return "a minute"
+    return f"{minutes} min" if minutes < 120 else f"{minutes / 60:.1f} h"
+
+
+def _run(step: Step, run_dir: pathlib.Path, lock: int, show: Any) -> float:
+    """Runs a step with its output in a log, telling `show` the seconds so far; returns them."""
+    log = run_dir / LOGS / f"{step.name.replace(' ', '_')}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    start = time.perf_counter()
+    with open(log, "ab") as file:
+        file.write(f"$ python {shlex.join(step.arguments)}\n".encode())
+        file.flush()
+        # The step holds the lock too: should we be killed, nobody else starts before it has ended.
+        command = [sys.executable, *step.arguments]
+        process = subprocess.Popen(command, stdout=file, stderr=file, pass_fds=[lock])
+        try:
+            while process.poll() is None:
+                show(time.perf_counter() - start)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=1.0)
+        except KeyboardInterrupt:
+            process.wait()  # it was interrupted with us
+            raise app.Failure("interrupted; call again to go on from there") from None
+    missing = [str(output) for output in step.outputs if not output.exists()]
+    if process.returncode or missing:
+        tail = log.read_text(errors="replace").replace("\r", "\n").splitlines()[-12:]
+        print("", *tail, sep="\n", file=sys.stderr)
+        what = f"ended with exit code {process.returncode}"
+        if not process.returncode:
+            what = f"left no {', '.join(missing)}"
+        raise app.Failure(f"step '{step.name}' {what}; see {log}; call again to go on from there")
+    return time.perf_counter() - start
+
+
+@contextlib.contextmanager
+def _lock(run_dir: pathlib.Path) -> Iterator[int]:
+    """Waits until no other call, nor a step of one that was killed, is at work in the folder."""
+    with open(run_dir / ".lock", "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"{run_dir}: waiting for a step of an earlier call to end", flush=True)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield file.fileno()
+
+
+def run_step(
+    product: pathlib.Path, inputs: list[pathlib.Path], script: str, *arguments: str
+) -> None:
+    """Runs a script of this package, unless what it makes is there and newer than its inputs."""
+    if not is_done(product, inputs):
+        run_script(script, *arguments)
+
+
+def is_done(product: pathlib.Path, inputs: list[pathlib.Path]) -> bool:
+    """Whether a file is there and newer than what it is made of; says so if it is."""
+    if not product.exists():
+        return False
+    done = all(path.stat().st_mtime <= product.stat().st_mtime for path in inputs)
+    if done:
+        print(f"{product}: done before")
+    return done
+
+
+def run_script(script: str, *arguments: str) -> None:
+    """Runs a script of this package in a process of its own; Failure if it fails."""
+    command = [sys.executable, "-m", f"sparse_embed.experiments.{script}", *arguments]
+    print(f"$ python {shlex.join(command[1:])}", flush=True)
+    status = subprocess.run(command).returncode
+    if status:
+        raise app.Failure(
+            f"step '{script}' ended with exit code {status}; call again to go on from there"
+        )

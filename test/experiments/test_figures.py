@@ -1,0 +1,147 @@
+"""The figures from recorded results, and Figure 2b from first principles."""
+
+import numpy as np
+import pytest
+from PIL import Image
+from scipy import integrate, special
+
+from sparse_embed.experiments import (
+    figure_cdf,
+    figure_rerank,
+    figure_roc,
+    figure_suboptimality,
+    figure_tradeoff,
+    figure_trajectory,
+    figures,
+)
+
+MODULES = [
+    figure_cdf,
+    figure_rerank,
+    figure_roc,
+    figure_suboptimality,
+    figure_tradeoff,
+    figure_trajectory,
+]
+
+
+@pytest.fixture(scope="module")
+def run(recorded_run):
+    return figures.load_run(recorded_run)
+
+
+def lines(figure):
+    """label -> (x, y) of the first panel."""
+    axis = figure.axes[0]
+    return {line.get_label(): line.get_data() for line in axis.get_lines()}
+
+
+def test_trajectory_by_integration_of_the_definitions():
+    """The paths again, from the definitions alone: P(Y > 0) and E[max(Y, 0)] by quadrature of the
+    normal density, their gradients by central differences, the descent by Runge-Kutta."""
+    nodes, weights = np.polynomial.legendre.leggauss(60)
+
+    def moments(mu, sigma):
+        z_low = -mu / sigma
+        z = z_low + (nodes + 1) * (12 - z_low) / 2
+        density = np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi) * weights * (12 - z_low) / 2
+        return density.sum(), ((mu + sigma * z) * density).sum()
+
+    penalties = {
+        "flops": lambda p, m: p**2,
+        "relaxed_flops": lambda p, m: m**2,
+        "l1": lambda p, m: m,
+    }
+    for name, penalty in penalties.items():
+
+        def velocity(_time, state, penalty=penalty):
+            def value(mu, sigma):
+                return penalty(*moments(mu, sigma))
+
+            step, result = 1e-4, np.empty(4)
+            for j in range(2):
+                mu, sigma = state[j], state[j + 2]
+                result[j] = value(mu + step, sigma) - value(mu - step, sigma)
+                result[j + 2] = value(mu, sigma + step) - value(mu, sigma - step)
+            return -result / (2 * step)
+
+        solution = integrate.solve_ivp(velocity, (0, 6), [-0.25, -1.3, 1, 1], rtol=1e-7, atol=1e-9)
+        path = special.ndtr(solution.y[:2] / solution.y[2:])
+        assert path[:, 0] == pytest.approx([0.4, 0.1], abs=0.01)
+        assert path[0, -1] < 0.25
+        for first, second in path.T[1:]:
+            assert figure_trajectory.second_probability(name, first) == pytest.approx(
+                second, abs=2e-5
+            )
+
+
+def test_trajectory_draws_those_paths(run):
+    drawn = lines(figure_trajectory.draw(run))
+    np.testing.assert_array_equal(drawn["relaxed F"], figure_trajectory.paths()["relaxed_flops"].T)
+
+
+def test_tradeoff_shows_what_is_reranked_or_needs_none(run):
+    drawn = lines(figure_tradeoff.draw(run))
+    np.testing.assert_allclose(drawn["relaxed FLOPs (ours)"], [[1.0, 1.5], [0.945, 0.950]])
+    np.testing.assert_allclose(drawn["exhaustive dense"], [[100.0], [0.951]])
+    np.testing.assert_allclose(drawn["HNSW"], [[0.5], [0.949]])
+    assert set(drawn) == {look.label for look in figures.LOOKS.values()}
+    assert [axis.get_title() for axis in figure_tradeoff.draw(run).axes] == [
+        "convnet",
+        "mobilefacenet",
+    ]
+    caption = figure_tradeoff.caption(run)
+    assert "300 probes of unseen classes among 5,000 distractors" in caption
+    assert "2026-01-02 on Abacus, 2 cores, revision 0123456789ab" in caption
+
+
+def test_rerank_shows_both(run):
+    drawn = lines(figure_rerank.draw(run))
+    np.testing.assert_allclose(drawn["l1, alone"], [[1.1, 1.8], [0.85, 0.91]])
+    np.testing.assert_allclose(drawn["l1, re-ranked"], [[1.4, 2.0], [0.92, 0.946]])
+
+
+def test_suboptimality_against_probability(run):
+    drawn = lines(figure_suboptimality.draw(run))
+    np.testing.assert_allclose(drawn["l1"], [[0.02, 0.04], [2.0, 1.3]])
+
+
+def test_roc_ends_at_one_and_counts_pairs(run):
+    drawn = lines(figure_roc.draw(run))
+    assert set(drawn) == {
+        "exhaustive dense",
+        "relaxed FLOPs (ours), p=0.020",
+        "l1, p=0.022",
+    }
+    for fpr, tpr in drawn.values():
+        assert (fpr[-1], tpr[-1]) == (1, 1)
+        assert (np.diff(fpr) >= 0).all()
+        assert (np.diff(tpr) >= 0).all()
+    assert "200 pairs each" in figure_roc.caption(run)
+
+
+def test_cdf_shows_the_sample_and_a_fit_near_it(run):
+    figure = figure_cdf.draw(run)
+    assert len(figure.axes) == 2 * 3
+    drawn = lines(figure)
+    _, empirical = drawn["activations"]
+    _, fitted = drawn["rectified Gaussian"]
+    # P(N(-1.2, 1) <= 0) = 0.885; a sample of 1000 is within 4 standard deviations, 0.04, of that.
+    assert empirical[0] == pytest.approx(0.885, abs=0.04)
+    assert np.abs(empirical - fitted).max() < 0.02
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.NAME)
+def test_files_are_vector_and_pixels(run, module, tmp_path):
+    svg, pdf, png = figures.save(module.draw(run), tmp_path / "new" / module.NAME)
+    assert svg.read_text().rstrip().endswith("</svg>")
+    assert "<text" in svg.read_text()
+    assert pdf.read_bytes().startswith(b"%PDF")
+    assert min(Image.open(png).size) > 300
+
+
+def test_nothing_measured_is_said():
+    for module in MODULES:
+        if module is not figure_trajectory:
+            with pytest.raises(figures.NotMeasured, match="no record of"):
+                module.draw([])
