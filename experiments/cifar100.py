@@ -1,0 +1,176 @@
+"""The paper's table of CIFAR-100 (appendix "Cifar-100 results"), with ours beside it.
+
+    python -m sparse_embed.experiments.cifar100 --data_dir=cifar-100-python.tar.gz
+    python -m sparse_embed.experiments.cifar100 --report_only
+
+Trains what is not in --run_dir yet, each model as its preset `cifar100_<name>` says and from the
+weights of the one before it; chooses the weight of the penalty on validation images, within the
+paper's F; evaluates each once on the test images; leaves a small record of each (flags, curves,
+figures, time) in --results, and prints the table from those records alone. Flags of `train` that
+are given here go to every training. A run that was stopped goes on from its last checkpoint when
+the script is called again.
+"""
+
+import dataclasses
+import json
+import pathlib
+from typing import Any
+
+from absl import flags
+
+from sparse_embed.common.files import atomic_path
+from sparse_embed.experiments import records
+from sparse_embed.experiments.runs import RECORD, load_record
+from sparse_embed.experiments.steps import run_script, run_step
+from sparse_embed.experiments.train import TrainConfig
+from sparse_embed.flags import app
+from sparse_embed.flags.evaluation import ONLY
+from sparse_embed.flags.output import RUN_DIR
+
+_RESULTS = flags.DEFINE_string("results", "results/cifar100", "Folder of the table's records.")
+_REPORT_ONLY = flags.DEFINE_bool("report_only", False, "Print the table of --results, no more.")
+
+FIGURES = (
+    "flops_per_row",
+    "precision_at_4_train",
+    "precision_at_16_train",
+    "precision_at_4_test",
+    "precision_at_16_test",
+)
+# Name of the run -> its row in the paper's table: precision in percent, in the order of FIGURES.
+PAPER: dict[str, tuple[str, tuple[float, ...]]] = {
+    "fast_dense": ("dense", (64, 61.53, 61.26, 57.31, 56.95)),
+    "fast_sdh_k1": ("SDH k=1", (1.18, 62.29, 61.94, 57.22, 55.87)),
+    "fast_sdh_k2": ("SDH k=2", (3.95, 60.93, 60.15, 55.98, 54.42)),
+    "fast_sdh_k3": ("SDH k=3", (8.82, 60.80, 59.96, 55.81, 54.10)),
+    "fast_flops": ("relaxed FLOPs", (0.40, 61.05, 61.08, 55.23, 55.21)),
+    "fast_l1": ("l1", (0.47, 60.50, 60.17, 54.32, 54.96)),
+}
+CURVE = (
+    "step",
+    "seconds",
+    "loss",
+    "regularizer_weight",
+    "sparsity_flops_per_row",
+    "evaluation_flops_per_row",
+    "recall_at_1",
+)
+
+
+def train_all(run_dir: pathlib.Path, names: list[str], more: list[str]) -> None:
+    """Trains what is missing: `pretrain`, `fast_dense` from it, and the others from that."""
+    start: pathlib.Path | None = None
+    for name in ("pretrain", "fast_dense", *names):
+        folder, flagfile = run_dir / name, app.preset_path(f"cifar100_{name}")
+        inputs, arguments = [flagfile], [f"--flagfile={flagfile}"]
+        if start is not None:
+            inputs.append(start / RECORD)
+            arguments.append(f"--warm_start={start}")
+        arguments += [*more, f"--model_dir={folder}"]
+        run_step(folder / RECORD, inputs, "train", *arguments)
+        if name in ("pretrain", "fast_dense"):
+            start = folder
+
+
+def chosen(model_dir: pathlib.Path, limit: float) -> pathlib.Path:
+    """Returns the folder of the encoder that stands for a run: of --reg_path, one of its snapshots.
+
+    It is the one with the best recall@1 of the validation images among those whose FLOPs per row on
+    them are within `limit`; if none is, the sparsest. Test images have no part in the choice.
+    """
+    snapshots = sorted((model_dir / "path").glob("*"))
+    if not snapshots:
+        return model_dir
+    ends = {folder: load_record(folder)["curves"][-1] for folder in snapshots}
+    flops = {folder: row["evaluation_flops_per_row"] for folder, row in ends.items()}
+    within = [folder for folder in snapshots if flops[folder] <= limit]
+    if not within:
+        return min(snapshots, key=lambda folder: flops[folder])
+    return max(within, key=lambda folder: ends[folder]["recall_at_1"])
+
+
+def evaluate_all(
+    run_dir: pathlib.Path, names: list[str], data_dir: pathlib.Path, results: pathlib.Path
+) -> None:
+    """Evaluates each model on the test images, unless that was done, and keeps a small record."""
+    for name in names:
+        model_dir, folder = chosen(run_dir / name, limit=PAPER[name][1]), run_dir / "records" / name
+        where = [f"--model_dir={model_dir}", f"--data_dir={data_dir}", f"--records={folder}"]
+        run_script("evaluate_cifar100", *where)
+        (figures,) = (
+            record
+            for record in records.load(folder, "cifar100")
+            if record["setting"]["run"] == model_dir.name
+        )
+        save_small(results / f"{name}.json", model_dir, figures)
+    save_small(results / "pretrain.json", run_dir / "pretrain", {})
+
+
+def save_small(path: pathlib.Path, model_dir: pathlib.Path, figures: dict[str, Any]) -> None:
+    """Writes what the table and its reader need: figures, flags, curve, time, provenance.
+
+    The time and the curve are those of this run alone, after those of the runs it started from.
+    """
+    run = load_record(model_dir)
+    settings = {name: value for part in run["config"].values() for name, value in part.items()}
+    del settings["data_dir"]  # where the data lay decides nothing
+    if settings["warm_start"]:
+        settings["warm_start"] = pathlib.Path(settings["warm_start"]).name
+    record = {
+        "figures": {key: value for key, value in figures.items() if isinstance(value, float)},
+        "flags": settings,
+        "seconds": run["seconds"],
+        "weights_crc32": run["weights_crc32"],
+        "curve": [{key: row[key] for key in CURVE if key in row} for row in run["curves"]],
+        "provenance": run["provenance"],
+    }
+    with atomic_path(path) as temporary:
+        temporary.write_text(json.dumps(record, indent=1))
+
+
+def table(results: pathlib.Path) -> str:
+    """Returns the paper's table with ours beside it, as text; "-" where there is no record."""
+    head = ["model", "F", "train @4", "train @16", "test @4", "test @16", "seconds"]
+    lines = [head, [""] + ["paper / ours"] * 5 + ["ours"]]
+    for name, (title, paper) in PAPER.items():
+        path = results / f"{name}.json"
+        ours, seconds = ["-"] * len(FIGURES), "-"
+        if path.exists():
+            record = json.loads(path.read_text())
+            flops, *precisions = (record["figures"][figure] for figure in FIGURES)
+            ours = [f"{flops:.2f}", *(f"{100 * precision:.2f}" for precision in precisions)]
+            seconds = f"{record['seconds']:.0f}"
+        pairs = [f"{a:.2f} / {b}" for a, b in zip(paper, ours, strict=True)]
+        lines.append([title, *pairs, seconds])
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])])
+        for line in lines
+    )
+
+
+def main() -> None:
+    """Trains and evaluates what is missing, and prints the table."""
+    if _REPORT_ONLY.value:
+        print(table(app.existing_path("results", _RESULTS.value)))
+        return
+    data_dir = app.existing_path("data_dir", flags.FLAGS.data_dir)
+    run_dir = app.writable_folder("run_dir", RUN_DIR.value) / "cifar100"
+    results = app.writable_folder("results", _RESULTS.value)
+    unknown = set(ONLY.value) - set(PAPER)
+    if unknown:
+        raise app.UsageError(f"--only={','.join(unknown)}: expected some of {', '.join(PAPER)}")
+    names = [name for name in PAPER if name in ONLY.value or not ONLY.value]
+    given = [
+        f"--{field.name}={flags.FLAGS[field.name].value}"
+        for part in dataclasses.fields(TrainConfig)
+        for field in dataclasses.fields(part.type)
+        if flags.FLAGS[field.name].present
+    ]
+    train_all(run_dir, [name for name in names if name != "fast_dense"], given)
+    evaluate_all(run_dir, names, data_dir, results)
+    print(table(results))
+
+
+if __name__ == "__main__":
+    app.run(main)
