@@ -16,7 +16,7 @@ PACKAGES := common datasets experiments flags losses models retrieval
 .DELETE_ON_ERROR:
 
 reproduce: $(INSTALLED)
-	$(BIN)/python -m sparse_embed.experiments.reproduce --scale=$(PRESET) $(ARGS)
+	$(BIN)/python -m sparse_embed.experiments.reproduce --extent=$(PRESET) $(ARGS)
 
 test: $(INSTALLED)
 	$(BIN)/pytest $(PYTEST_ARGS)

@@ -5,7 +5,7 @@ r"""All figures and tables of the paper from one command: what `make reproduce` 
     make reproduce PRESET=paper         # faces: needs data folders and GPUs
 
 Each step is one of the other scripts (see `steps`); call again after an interruption to go on. All
-that is made goes to <run_dir>/<scale>, at last the report.
+that is made goes to <run_dir>/<extent>, at last the report.
 """
 
 import pathlib
@@ -22,7 +22,7 @@ from sparse_embed.experiments.steps import run_step as run_step
 from sparse_embed.flags import app
 from sparse_embed.flags.output import RUN_DIR
 
-_SCALE = flags.DEFINE_enum("scale", "quick", ["quick", "full", "paper"], "How much to reproduce.")
+_EXTENT = flags.DEFINE_enum("extent", "quick", ["quick", "full", "paper"], "How much to reproduce.")
 _DATA_ROOT = flags.DEFINE_string("data_root", "data", "Folder of the data that paper needs.")
 
 # The second architecture on glyphs: the paper's MobileFaceNet, narrow, so that a CPU trains it, and
@@ -255,22 +255,22 @@ def check_paper_data(data: pathlib.Path) -> None:
         print(f"missing: {data / path} ({what})", file=sys.stderr)
     if missing:
         raise app.UsageError(
-            f"--scale=paper: {len(missing)} of {len(PAPER_DATA)} files or folders are missing, "
+            f"--extent=paper: {len(missing)} of {len(PAPER_DATA)} files or folders are missing, "
             f"put them there, or say with --data_root={data} where they are"
         )
 
 
 def main() -> None:
-    """Runs the steps of the chosen scale, then writes the report and tells where it is."""
+    """Runs the steps of the chosen extent, then writes the report and tells where it is."""
     data = pathlib.Path(_DATA_ROOT.value).expanduser()
-    if _SCALE.value == "paper":
+    if _EXTENT.value == "paper":
         check_paper_data(data)
-    run_dir = app.writable_folder("run_dir", str(pathlib.Path(RUN_DIR.value) / _SCALE.value))
+    run_dir = app.writable_folder("run_dir", str(pathlib.Path(RUN_DIR.value) / _EXTENT.value))
     cifar100 = pathlib.Path("results/cifar100")
-    if _SCALE.value == "paper":
+    if _EXTENT.value == "paper":
         chosen, cifar100 = paper(run_dir, data), run_dir / "cifar100" / "results"
     else:
-        chosen = {"quick": quick, "full": full}[_SCALE.value](run_dir)
+        chosen = {"quick": quick, "full": full}[_EXTENT.value](run_dir)
     steps.run_all(chosen, run_dir)
     run_script("report", f"--run_dir={run_dir}", f"--cifar100_results={cifar100}")
 

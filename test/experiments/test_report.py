@@ -1,0 +1,192 @@
+"""The report of a recorded run, read by a real browser without a network."""
+
+import json
+import re
+import shutil
+
+import pytest
+
+from sparse_embed.experiments import claims, report
+
+webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+from selenium.webdriver.common.by import By  # noqa: E402
+from selenium.webdriver.common.keys import Keys  # noqa: E402
+
+BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
+DRIVER = shutil.which("chromedriver")
+
+
+@pytest.fixture(scope="module")
+def page(recorded_run, tmp_path_factory):
+    """The report of the recorded run and of a CIFAR-100 record with the paper's numbers."""
+    folder = tmp_path_factory.mktemp("cifar100")
+    note = {"figures": dict.fromkeys(report.cifar100.FIGURES, 0.5), "provenance": {}}
+    note["provenance"] = json.loads(
+        next((recorded_run / "convnet" / "records").glob("*.json")).read_text()
+    )["provenance"]
+    (folder / "fast_flops.json").write_text(json.dumps(note))
+    steps = {"train convnet flops": {"command": ["-m", "x"], "seconds": 12.5}}
+    (recorded_run / report.STEPS).write_text(json.dumps(steps))
+    return report.write(recorded_run, folder)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if not BROWSER or not DRIVER:
+        pytest.skip("needs chromium or google-chrome, and chromedriver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = BROWSER
+    for flag in ("headless=new", "no-sandbox", "disable-gpu", "disable-background-networking"):
+        options.add_argument(f"--{flag}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options, webdriver.ChromeService(DRIVER))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture
+def opened(browser, page):
+    browser.get(page.resolve().as_uri())
+    return browser
+
+
+def test_verdicts_are_kept_beside_the_report(page):
+    found = json.loads((page.parent / report.CLAIMS).read_text())
+    assert [claim["claim"] for claim in found] == [claim.text for claim in claims.CLAIMS]
+    assert {claim["held"] for claim in found} == {True, None}
+
+
+def test_page_is_whole_and_refers_to_nothing_outside(page):
+    text = page.read_text()
+    assert "$" not in re.sub(r"<svg.*?</svg>", "", text, flags=re.S)
+    assert not re.search(r'(?:src|srcset)="(?!data:)|<link[^>]+href="(?!data:)|@import', text)
+
+
+def test_no_error_and_no_request_leaves_the_file(opened, page):
+    assert opened.get_log("browser") == []
+    requests = [
+        json.loads(entry["message"])["message"]["params"]["request"]["url"]
+        for entry in opened.get_log("performance")
+        if '"Network.requestWillBeSent"' in entry["message"]
+    ]
+    assert page.resolve().as_uri() in requests
+    assert [url for url in requests if not url.startswith(("file:", "data:"))] == []
+    assert {url for url in requests if url.startswith("file:")} == {page.resolve().as_uri()}
+
+
+def test_every_figure_is_drawn_beside_its_claims(opened):
+    for _, module in report.SECTIONS:
+        section = opened.find_element(By.ID, module.NAME)
+        drawing = section.find_element(By.CSS_SELECTOR, "figure > svg")
+        assert drawing.size["width"] > 300
+        assert drawing.size["height"] > 150
+        wanted = [claim.text for claim in claims.CLAIMS if claim.figure == module.NAME]
+        assert [q.text for q in section.find_elements(By.TAG_NAME, "q")] == wanted
+        badges = section.find_elements(By.CLASS_NAME, "badge")
+        assert all(badge.text.endswith("held") for badge in badges)
+        assert len(section.find_element(By.TAG_NAME, "figcaption").text) > 80
+
+
+def column(table, place):
+    return [row.find_elements(By.TAG_NAME, "td")[place].text for row in rows(table)]
+
+
+def rows(table):
+    return table.find_elements(By.CSS_SELECTOR, "tbody tr")
+
+
+def test_tables_are_sorted_by_mouse_and_by_keyboard(opened):
+    table = opened.find_element(By.CSS_SELECTOR, "#tables table")
+    heads = table.find_elements(By.TAG_NAME, "th")
+    place = [head.text.split(" ")[0] for head in heads].index("ms")
+    button = heads[place].find_element(By.TAG_NAME, "button")
+    opened.execute_script("arguments[0].scrollIntoView()", table)
+    opened.execute_script("arguments[0].click()", button)
+    assert heads[place].get_attribute("aria-sort") == "ascending"
+    values = [float(text) for text in column(table, place)]
+    assert values == sorted(values)
+    assert len(set(values)) > 5
+    button.send_keys(Keys.ENTER)
+    assert heads[place].get_attribute("aria-sort") == "descending"
+    assert [float(text) for text in column(table, place)] == sorted(values, reverse=True)
+    heads[0].find_element(By.TAG_NAME, "button").send_keys(Keys.SPACE)
+    assert heads[place].get_attribute("aria-sort") == "none"
+    names = column(table, 0)
+    assert names == sorted(names)
+    assert set(names) == {"convnet", "mobilefacenet"}
+
+
+def test_empty_cells_stay_last(opened):
+    table = opened.find_element(By.CSS_SELECTOR, "#tables table")
+    heads = table.find_elements(By.TAG_NAME, "th")
+    place = [head.text.split(" ")[0] for head in heads].index("activation")
+    button = heads[place].find_element(By.TAG_NAME, "button")
+    for _ in range(2):
+        button.send_keys(Keys.ENTER)
+        texts = column(table, place)
+        filled = [text for text in texts if text]
+        assert texts[: len(filled)] == filled
+        assert 0 < len(filled) < len(texts)
+
+
+def test_gallery_shows_images_and_codes(opened):
+    gallery = opened.find_element(By.ID, "gallery")
+    images = gallery.find_elements(By.TAG_NAME, "img")
+    sizes = opened.execute_script(
+        "return arguments[0].map(i => [i.complete, i.naturalWidth])", images
+    )
+    assert len(images) > 50
+    assert set(map(tuple, sizes)) == {(True, 8)}
+    marks = [span.text for span in gallery.find_elements(By.CSS_SELECTOR, "li span")]
+    assert any(mark.startswith("✓ right") for mark in marks)
+    assert any(mark.startswith("✗ wrong") for mark in marks)
+    for strip in gallery.find_elements(By.CSS_SELECTOR, "svg.code")[:10]:
+        assert strip.find_elements(By.TAG_NAME, "rect")
+    assert gallery.find_elements(By.CSS_SELECTOR, "li svg.code .shared")
+    assert len(gallery.find_elements(By.CLASS_NAME, "dimension")) == 24
+
+
+def test_your_numbers(opened):
+    """Within 0.01 of 0.951: all but SDH (0.900); HNSW at 0.5 ms, 200 times faster, comes first."""
+    table = opened.find_element(By.ID, "chosen")
+    names = column(table, 0)
+    assert names[0].endswith("HNSW")
+    assert column(table, 4)[0] == "200.0"
+    assert not any(name.endswith("SDH") for name in names)
+    # Twice the rows measured, 5,300: twice the time.
+    field = opened.find_element(By.ID, "rows")
+    field.clear()
+    field.send_keys("10600")
+    assert column(table, 3)[0] == "1.00"
+    loss = opened.find_element(By.ID, "loss")
+    loss.clear()
+    loss.send_keys("0.06")
+    assert any(name.endswith("SDH") for name in column(table, 0))
+
+
+def test_dark_and_light(opened):
+    colours = []
+    for scheme in ("light", "dark"):
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+        body = opened.find_element(By.TAG_NAME, "body")
+        colours.append([body.value_of_css_property(name) for name in ("background-color", "color")])
+    for light, dark in zip(*colours, strict=True):
+        assert light != dark
+
+
+def test_published_copy_has_all_that_the_report_needs(recorded_run, page, tmp_path):
+    kept = tmp_path / "kept"
+    report.publish(recorded_run, kept)
+    assert not list(kept.rglob("megaface*.npz"))
+    assert (kept / "figures" / "tradeoff.svg").exists()
+    copy, original = (report.load(folder, tmp_path) for folder in (kept, recorded_run))
+    assert claims.verdicts(copy) == claims.verdicts(original)
+    (gallery,) = [record for record in copy if record["experiment"] == "gallery"]
+    assert report.gallery(gallery) in page.read_text()
+
+
+def test_an_empty_run_says_what_was_not_measured(tmp_path):
+    text = report.write(tmp_path, tmp_path).read_text()
+    assert text.count("Not drawn: this run has no record of") == len(report.SECTIONS) - 1
+    assert "This run has no gallery" in text
