@@ -54,7 +54,8 @@ def _draw_curve(axis: Any, record: Record, darkness: float) -> None:
     raw = figures.arrays(record)
     same = raw["same"].astype(bool)
     _, fpr, tpr = roc(raw["scores"], same)
-    label, colour, line = figures.LOOKS[record["method"]].label, "#000000", ":"
+    label, line = figures.LOOKS[record["method"]].label, ":"
+    colour: Any = "#000000"
     if record["method"] in SHADES:
         map_name, line = SHADES[record["method"]]
         colour = matplotlib.colormaps[map_name](0.4 + 0.5 * darkness)

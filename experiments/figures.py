@@ -22,7 +22,7 @@ from sparse_embed.flags.output import RUN_DIR
 
 FORMATS = ("svg", "pdf", "png")
 FIGURES = "figures"  # folder of a run
-_STYLE = {
+_STYLE: Any = {
     "font.size": 10,
     "axes.spines.top": False,
     "axes.spines.right": False,
