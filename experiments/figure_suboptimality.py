@@ -53,7 +53,8 @@ def draw(run: list[Record]) -> Figure:
             xlabel="mean activation probability (sparser to the left)",
             ylabel="sub-optimality ratio",
         )
-    axes[0, 0].legend(frameon=False)
+        axis.locator_params(axis="x", nbins=5)
+    figures.legend_below(figure, axes[0, 0])
     return figure
 
 

@@ -53,7 +53,7 @@ def draw(run: list[Record]) -> Figure:
             xlabel="time per query, ms (one thread)",
             ylabel="recall@1",
         )
-    axes[0, 0].legend(fontsize=8, frameon=False)
+    figures.legend_below(figure, axes[0, 0])
     return figure
 
 

@@ -125,6 +125,12 @@ def plot(axis: Any, curve: list[Record], x: str, y: str, line: str, **look: Any)
     axis.plot([record[x] for record in curve], [record[y] for record in curve], line, **look)
 
 
+def legend_below(figure: Figure, axis: Any) -> None:
+    """Puts the legend of one panel below all of them, where it hides nothing."""
+    handles, labels = axis.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
+
+
 def save(figure: Figure, path: pathlib.Path) -> list[pathlib.Path]:
     """Writes a figure as SVG, PDF and PNG; `path` has no suffix, or one that does not count."""
     path.parent.mkdir(parents=True, exist_ok=True)

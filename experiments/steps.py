@@ -62,11 +62,10 @@ def run_all(steps: list[Step], run_dir: pathlib.Path) -> None:
             done.pop(step.name, None)
         ended = [step for step in steps if step not in todo]
         total = sum(step.seconds for step in steps)
-        bar_format = "{desc} {percentage:3.0f}%|{bar:30}| {postfix}"
+        bar_format = "{percentage:3.0f}%|{bar:30}| {desc}"
         every = 0.1 if sys.stderr.isatty() else 30.0  # a log wants fewer lines
         with tqdm.tqdm(total=total, bar_format=bar_format, mininterval=every) as bar:
             for step in todo:
-                bar.set_description(f"[{len(ended) + 1}/{len(steps)}] {step.name}")
                 pace = _pace(ended, done)
 
                 def show(elapsed: float, step: Step = step, pace: float = pace) -> None:
@@ -75,7 +74,8 @@ def run_all(steps: list[Step], run_dir: pathlib.Path) -> None:
                     left = pace * later + max(expected - elapsed, 0.05 * expected)
                     part = step.seconds * min(elapsed / expected, 0.95)
                     bar.n = sum(s.seconds for s in ended) + part
-                    bar.set_postfix_str(f"about {_minutes(left)} left")
+                    place = f"[{len(ended) + 1}/{len(steps)}]"
+                    bar.set_description_str(f"{place} {step.name}, about {_minutes(left)} left")
 
                 seconds = _run(step, run_dir, lock, show)
                 done[step.name] = {"command": list(step.arguments), "seconds": round(seconds, 1)}
@@ -83,7 +83,7 @@ def run_all(steps: list[Step], run_dir: pathlib.Path) -> None:
                     temporary.write_text(json.dumps(done, indent=1))
                 ended.append(step)
             bar.n = total
-            bar.set_postfix_str("done")
+            bar.set_description_str("done")
 
 
 def _todo(steps: list[Step], done: dict[str, Any]) -> list[Step]:
