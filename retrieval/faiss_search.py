@@ -19,6 +19,7 @@ from sparse_embed.retrieval.threads import faiss_threads
 from sparse_embed.retrieval.unit_rows import unit_rows
 
 # Fewer rows per centroid train it badly: where faiss itself begins to warn.
+_LSH_BATCH = 65_536  # rows whose projections, 4 bytes per bit, are in memory together
 ROWS_PER_CENTROID = 39
 
 
@@ -103,7 +104,8 @@ class LSHSearch(FaissSearch):
             raise ValueError(f"bits={bits}: expected a multiple of 8, whole bytes")
         with faiss_threads(num_threads):
             super().__init__(faiss.IndexLSH(dense.shape[1], bits))  # its seed is fixed
-            self._index.add(dense)
+            for start in range(0, len(dense), _LSH_BATCH):
+                self._index.add(dense[start : start + _LSH_BATCH])
 
     @property
     def settings(self) -> dict[str, int]:
