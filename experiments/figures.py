@@ -6,6 +6,7 @@ the paper from them, by two functions of the list of records: `draw` and `captio
 """
 
 import dataclasses
+import logging
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +20,8 @@ from sparse_embed.experiments import records
 from sparse_embed.experiments.records import Record
 from sparse_embed.flags import app
 from sparse_embed.flags.output import RUN_DIR
+
+logging.getLogger("fontTools").setLevel(logging.WARNING)  # it tells of each table of each font
 
 FORMATS = ("svg", "pdf", "png")
 FIGURES = "figures"  # folder of a run
