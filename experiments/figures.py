@@ -98,8 +98,11 @@ def values(run: list[Record], key: str) -> list[Any]:
 
 
 def arrays(record: Record) -> dict[str, Any]:
-    """Returns the raw results of a record that `load_run` gave."""
-    return records.load_arrays(record["folder"], record)
+    """Returns the raw results of a record that `load_run` gave; NotMeasured if they are gone."""
+    try:
+        return records.load_arrays(record["folder"], record)
+    except FileNotFoundError as error:
+        raise NotMeasured(f"this run has no record of the raw results {error.filename}") from error
 
 
 def origin(run: list[Record]) -> str:
