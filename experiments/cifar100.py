@@ -94,7 +94,8 @@ def evaluate_all(
 ) -> None:
     """Evaluates each model on the test images, unless that was done, and keeps a small record."""
     for name in names:
-        model_dir, folder = chosen(run_dir / name, limit=PAPER[name][1]), run_dir / "records" / name
+        _, (flops, *_) = PAPER[name]
+        model_dir, folder = chosen(run_dir / name, limit=flops), run_dir / "records" / name
         where = [f"--model_dir={model_dir}", f"--data_dir={data_dir}", f"--records={folder}"]
         run_script("evaluate_cifar100", *where)
         (figures,) = (
@@ -164,7 +165,7 @@ def main() -> None:
     given = [
         f"--{field.name}={flags.FLAGS[field.name].value}"
         for part in dataclasses.fields(TrainConfig)
-        for field in dataclasses.fields(part.type)
+        for field in dataclasses.fields(part.type)  # type: ignore[arg-type]
         if flags.FLAGS[field.name].present
     ]
     train_all(run_dir, [name for name in names if name != "fast_dense"], given)

@@ -19,8 +19,8 @@ from sparse_embed.experiments import embeddings
 from sparse_embed.experiments.embed import embed, is_sparse
 from sparse_embed.experiments.embeddings import Embeddings
 from sparse_embed.experiments.provenance import provenance
-from sparse_embed.experiments.reproduce import is_done, run_script, run_step
 from sparse_embed.experiments.runs import ENCODER, RECORD, load_encoder, load_record
+from sparse_embed.experiments.steps import is_done, run_script, run_step
 from sparse_embed.flags import app
 from sparse_embed.flags.evaluation import DISTRACTORS, ONLY
 from sparse_embed.flags.output import RECORDS

@@ -16,9 +16,6 @@ from absl import flags
 from sparse_embed.experiments import steps
 from sparse_embed.experiments.runs import RECORD
 from sparse_embed.experiments.steps import Step, script
-from sparse_embed.experiments.steps import is_done as is_done
-from sparse_embed.experiments.steps import run_script as run_script
-from sparse_embed.experiments.steps import run_step as run_step
 from sparse_embed.flags import app
 from sparse_embed.flags.output import RUN_DIR
 
@@ -279,7 +276,7 @@ def main() -> None:
     else:
         chosen = {"quick": quick, "full": full}[_EXTENT.value](run_dir)
     steps.run_all(chosen, run_dir)
-    run_script("report", f"--run_dir={run_dir}", f"--cifar100_results={cifar100}")
+    steps.run_script("report", f"--run_dir={run_dir}", f"--cifar100_results={cifar100}")
 
 
 if __name__ == "__main__":
