@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from sparse_embed.experiments import figures, search
+from sparse_embed.experiments import search
 from sparse_embed.experiments.embeddings import Embeddings
 
 
@@ -79,7 +79,7 @@ def test_separate_queries_against_plain_numpy(data):
     assert records[0]["flops_per_row"] == pytest.approx(cost)
 
 
-def test_table_and_picture_show_every_method(data, tmp_path):
+def test_table_shows_every_method_and_records_are_kept(data, tmp_path):
     records = search.evaluate(*data[:1], None, data[1])
     text = search.table(records)
     for record in records:
@@ -90,5 +90,4 @@ def test_table_and_picture_show_every_method(data, tmp_path):
     search.save_records(path, records, k=5)
     saved = json.loads(path.read_text())
     assert saved["settings"] == {"k": 5}
-    figures.search_summary(saved["records"], tmp_path / "search.png")
-    assert (tmp_path / "search.png").read_bytes().startswith(b"\x89PNG")
+    assert [record["method"] for record in saved["records"]] == [r["method"] for r in records]
