@@ -6,7 +6,7 @@ held and the numbers that decide it, or raises `NotMeasured`. Where the paper ha
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 
@@ -69,11 +69,6 @@ def verdicts(run: list[Record]) -> list[Verdict]:
     return [judge(claim) for claim in CLAIMS]
 
 
-def _by_architecture(found: list[Record]) -> Iterator[tuple[str, list[Record]]]:
-    for architecture in figures.values(found, "architecture"):
-        yield architecture, figures.select(found, architecture=architecture)
-
-
 def _both(found: list[Record], what: str, *methods: str) -> None:
     """NotMeasured unless there are records of all the methods."""
     for method in methods:
@@ -85,7 +80,7 @@ def _each(
 ) -> Finding:
     """Judges each architecture that has all the methods; holds if it holds in all of them."""
     findings = []
-    for architecture, part in _by_architecture(found):
+    for architecture, part in figures.by_architecture(found):
         if set(methods) <= {record["method"] for record in part}:
             held, numbers = judge(part)
             findings.append((held, f"{architecture}: {numbers}"))
@@ -293,9 +288,7 @@ def reranking_helps(run: list[Record]) -> Finding:
     """Without re-ranking every sparse setting finds less."""
     texts, held = [], True
     pairs: dict[tuple, dict[bool, float]] = {}
-    for record in figures.needed(
-        run, "identification by sparse codes", experiment="megaface", method=("flops", "l1")
-    ):
+    for record in figures.sparse_identification(run):
         key = (record["architecture"], record["method"], record["setting"]["weight"])
         pairs.setdefault(key, {})[record["reranked"]] = record["recall_at_1"]
     for (architecture, method, weight), recall in sorted(pairs.items()):

@@ -8,7 +8,7 @@ Results of one regularizer have one colour; diamonds are re-ranked, triangles ar
 from matplotlib.figure import Figure
 
 from sparse_embed.experiments import figures
-from sparse_embed.experiments.figure_tradeoff import describe
+from sparse_embed.experiments.figure_tradeoff import AXES, describe
 from sparse_embed.experiments.figures import LOOKS
 from sparse_embed.experiments.records import Record
 from sparse_embed.flags import app
@@ -18,27 +18,22 @@ NAME = "rerank"
 
 def points(run: list[Record]) -> list[Record]:
     """Returns the records shown, by rising time."""
-    found = figures.needed(
-        run, "identification by sparse codes", experiment="megaface", method=("flops", "l1")
-    )
+    found = figures.sparse_identification(run)
     return sorted(found, key=lambda record: record["milliseconds_per_query"])
 
 
 def draw(run: list[Record]) -> Figure:
     """Draws diamonds with and triangles without re-ranking, as the paper does."""
     shown = points(run)
-    architectures = figures.values(shown, "architecture")
-    figure, axes = figures.new_figure(len(architectures))
-    for axis, architecture in zip(axes[0], architectures, strict=True):
+    figure, panels = figures.panels(shown)
+    for axis, part in panels:
         for method in figures.values(shown, "method"):
             look = LOOKS[method]
             for reranked, marker, line, word in (
                 (True, "D", "-", "re-ranked"),
                 (False, "^", "--", "alone"),
             ):
-                curve = figures.select(
-                    shown, architecture=architecture, method=method, reranked=reranked
-                )
+                curve = figures.select(part, method=method, reranked=reranked)
                 figures.plot(
                     axis,
                     curve,
@@ -48,13 +43,8 @@ def draw(run: list[Record]) -> Figure:
                     color=look.colour,
                     label=f"{look.label}, {word}",
                 )
-        axis.set(
-            title=architecture,
-            xscale="log",
-            xlabel="time per query, ms (one thread)",
-            ylabel="recall@1",
-        )
-    figures.legend_below(figure, axes[0, 0])
+        axis.set(**AXES)
+    figures.legend_below(figure, panels[0][0])
     return figure
 
 

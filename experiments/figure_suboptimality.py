@@ -19,24 +19,17 @@ NAME = "suboptimality"
 
 def points(run: list[Record]) -> list[Record]:
     """Returns the records shown, by rising activation probability."""
-    found = figures.needed(
-        run,
-        "identification by sparse codes",
-        experiment="megaface",
-        method=("flops", "l1"),
-        reranked=False,
-    )
+    found = figures.sparse_identification(run, reranked=False)
     return sorted(found, key=lambda record: record["activation_probability"])
 
 
 def draw(run: list[Record]) -> Figure:
     """Draws a curve for each regularizer, a point for each weight."""
     shown = points(run)
-    architectures = figures.values(shown, "architecture")
-    figure, axes = figures.new_figure(len(architectures))
-    for axis, architecture in zip(axes[0], architectures, strict=True):
+    figure, panels = figures.panels(shown)
+    for axis, part in panels:
         for method in figures.values(shown, "method"):
-            curve = figures.select(shown, architecture=architecture, method=method)
+            curve = figures.select(part, method=method)
             look = LOOKS[method]
             figures.plot(
                 axis,
@@ -49,12 +42,11 @@ def draw(run: list[Record]) -> Figure:
             )
         axis.axhline(1, color="#7F7F7F", linestyle=":", label="evenly spread")
         axis.set(
-            title=architecture,
             xlabel="mean activation probability (sparser to the left)",
             ylabel="sub-optimality ratio",
         )
         axis.locator_params(axis="x", nbins=5)
-    figures.legend_below(figure, axes[0, 0])
+    figures.legend_below(figure, panels[0][0])
     return figure
 
 

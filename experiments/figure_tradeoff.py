@@ -5,6 +5,8 @@
 Everything that has a shortlist is shown with it re-ranked, and its time includes that.
 """
 
+from typing import Any
+
 from matplotlib.figure import Figure
 
 from sparse_embed.experiments import figures
@@ -13,6 +15,11 @@ from sparse_embed.experiments.records import Record
 from sparse_embed.flags import app
 
 NAME = "tradeoff"
+AXES: Any = {
+    "xscale": "log",
+    "xlabel": "time per query, ms (one thread)",
+    "ylabel": "recall@1",
+}
 EXACT = ("dense", "hnsw")  # search the dense embeddings themselves: nothing to re-rank
 
 
@@ -29,11 +36,10 @@ def points(run: list[Record], what: str = "identification") -> list[Record]:
 def draw(run: list[Record]) -> Figure:
     """Draws a curve for each method, a point for each of its settings."""
     shown = points(run)
-    architectures = figures.values(shown, "architecture")
-    figure, axes = figures.new_figure(len(architectures), width=5.2, height=4.2)
-    for axis, architecture in zip(axes[0], architectures, strict=True):
+    figure, panels = figures.panels(shown, width=5.2, height=4.2)
+    for axis, part in panels:
         for method, look in LOOKS.items():
-            curve = figures.select(shown, architecture=architecture, method=method)
+            curve = figures.select(part, method=method)
             if curve:
                 figures.plot(
                     axis,
@@ -47,13 +53,8 @@ def draw(run: list[Record]) -> Figure:
                     linewidth=1.2,
                     zorder=3 if method == "flops" else 2,
                 )
-        axis.set(
-            title=architecture,
-            xscale="log",
-            xlabel="time per query, ms (one thread)",
-            ylabel="recall@1",
-        )
-    figures.legend_below(figure, axes[0, 0])
+        axis.set(**AXES)
+    figures.legend_below(figure, panels[0][0])
     return figure
 
 

@@ -8,7 +8,7 @@ the paper from them, by two functions of the list of records: `draw` and `captio
 import dataclasses
 import logging
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import matplotlib
@@ -92,9 +92,21 @@ def needed(run: list[Record], what: str, **wanted: Any) -> list[Record]:
     return found
 
 
+def sparse_identification(run: list[Record], **wanted: Any) -> list[Record]:
+    """Returns the records of identification by sparse codes; NotMeasured if there are none."""
+    what, methods = "identification by sparse codes", ("flops", "l1")
+    return needed(run, what, experiment="megaface", method=methods, **wanted)
+
+
 def values(run: list[Record], key: str) -> list[Any]:
     """Returns the different values of a key, in order."""
     return sorted({record[key] for record in run})
+
+
+def by_architecture(run: list[Record]) -> Iterator[tuple[str, list[Record]]]:
+    """Yields each architecture with its records."""
+    for architecture in values(run, "architecture"):
+        yield architecture, select(run, architecture=architecture)
 
 
 def arrays(record: Record) -> dict[str, Any]:
@@ -124,6 +136,15 @@ def new_figure(columns: int, rows: int = 1, width: float = 4.6, height: float = 
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
         return figure, figure.subplots(rows, columns, squeeze=False)
+
+
+def panels(shown: list[Record], **size: Any) -> tuple[Figure, list[tuple[Any, list[Record]]]]:
+    """Returns a figure with one panel per architecture: each one's axis, titled, and records."""
+    parts = list(by_architecture(shown))
+    figure, axes = new_figure(len(parts), **size)
+    for axis, (architecture, _) in zip(axes[0], parts, strict=True):
+        axis.set_title(architecture)
+    return figure, [(axis, part) for axis, (_, part) in zip(axes[0], parts, strict=True)]
 
 
 def plot(axis: Any, curve: list[Record], x: str, y: str, line: str, **look: Any) -> None:

@@ -21,8 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 from sparse_embed.common.checks import check_number
-from sparse_embed.losses.replicas import all_gather
-from sparse_embed.losses.triplet import semi_hard_cost
+from sparse_embed.losses.triplet import global_batch, semi_hard_cost
 
 _UNITS = 1_000_000  # of cost per 1.0, since flows have whole costs
 
@@ -152,11 +151,7 @@ def sdh_triplet(
     Returns:
         (batch,) tensor, in the dtype of `embeddings` but at least float32.
     """
-    embeddings = tf.convert_to_tensor(embeddings)
-    if embeddings.dtype.size < 4:
-        embeddings = tf.cast(embeddings, tf.float32)
-    labels = tf.reshape(tf.cast(labels, tf.int32), [-1])
-    all_labels, all_embeddings, first = all_gather(labels, embeddings)
+    labels, embeddings, all_labels, all_embeddings, first = global_batch(labels, embeddings)
 
     def solve(rows: np.ndarray, classes: np.ndarray) -> np.ndarray:
         # Where the embeddings are broken so is the loss, and that is what a guard looks at.

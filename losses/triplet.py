@@ -51,13 +51,21 @@ def triplet_semi_hard(labels, embeddings, margin: float = 0.2) -> tf.Tensor:
     Returns:
         (batch,) tensor, in the dtype of `embeddings` but at least float32.
     """
+    labels, embeddings, all_labels, all_embeddings, first = global_batch(labels, embeddings)
+    distances = _squared_distances(embeddings, all_embeddings)
+    return semi_hard_cost(labels, all_labels, first, distances, margin)
+
+
+def global_batch(labels, embeddings) -> tuple[tf.Tensor, ...]:
+    """Returns the labels and embeddings of this replica, those of all, and this one's first place.
+
+    Labels become (batch,) int32, embeddings keep their dtype but are at least float32.
+    """
     embeddings = tf.convert_to_tensor(embeddings)
     if embeddings.dtype.size < 4:
         embeddings = tf.cast(embeddings, tf.float32)
     labels = tf.reshape(tf.cast(labels, tf.int32), [-1])
-    all_labels, all_embeddings, first = all_gather(labels, embeddings)
-    distances = _squared_distances(embeddings, all_embeddings)
-    return semi_hard_cost(labels, all_labels, first, distances, margin)
+    return labels, embeddings, *all_gather(labels, embeddings)
 
 
 def semi_hard_cost(

@@ -18,8 +18,8 @@ from sparse_embed.common.checks import check_number
 from sparse_embed.retrieval.threads import faiss_threads
 from sparse_embed.retrieval.unit_rows import unit_rows
 
-# Fewer rows per centroid train it badly: where faiss itself begins to warn.
 _LSH_BATCH = 65_536  # rows whose projections, 4 bytes per bit, are in memory together
+# Fewer rows per centroid train it badly: where faiss itself begins to warn.
 ROWS_PER_CENTROID = 39
 
 
