@@ -14,10 +14,10 @@ import pathlib
 
 import numpy as np
 import tensorflow as tf
-from tqdm import tqdm
 
 from sparse_embed.common.checks import check_number
 from sparse_embed.common.files import atomic_path
+from sparse_embed.common.progress import progress_bar
 from sparse_embed.datasets.augment import Warp
 from sparse_embed.datasets.glyphs import Glyphs, Parts, evaluation_batches
 
@@ -94,7 +94,7 @@ def store(path: str | os.PathLike[str], parts: list[tf.data.Dataset], count: int
     """
     with atomic_path(path) as temporary:
         stored, done = None, 0
-        with tqdm(total=count, desc=pathlib.Path(path).name, unit=" images") as progress:
+        with progress_bar(total=count, desc=pathlib.Path(path).name, unit=" images") as progress:
             for images in (images for part in parts for images, _ in part):
                 coded = tf.clip_by_value(tf.round(images[..., 0] * _ONE) + _ZERO, 0, 255)
                 if stored is None:

@@ -24,10 +24,10 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from tqdm import tqdm
 
 from sparse_embed.common.checks import check_number
 from sparse_embed.common.files import atomic_path
+from sparse_embed.common.progress import progress_bar
 from sparse_embed.datasets.augment import Warp, augment
 from sparse_embed.datasets.examples import Pick, shuffled
 
@@ -204,7 +204,7 @@ def _rasterise(size: int, min_fonts: int) -> Glyphs:
         sheets.append(ink.swapaxes(1, 2).reshape(-1, size, size)[:count].copy())
         renderer.clear()
 
-    progress = tqdm(faces, desc="rendering glyphs", unit="font", leave=False, disable=None)
+    progress = progress_bar(faces, desc="rendering glyphs", unit="font", leave=False, disable=None)
     for font, face in enumerate(progress):
         face.set_size(face.units_per_EM, 72)  # one font unit per pixel
         for point in wanted:

@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 import numpy as np
 from absl import logging
-from tqdm import tqdm
 
 from sparse_embed.common.checks import check_choice
 from sparse_embed.common.files import atomic_path
+from sparse_embed.common.progress import progress_bar
 from sparse_embed.datasets.examples import Examples, evaluation_batches
 from sparse_embed.datasets.image_folder import ImageFiles
 
@@ -188,7 +188,9 @@ def write_feature_tree(
         raise ValueError(
             f"features of shape {np.shape(features)}: expected a row for each of {len(paths)} paths"
         )
-    for path, row in zip(tqdm(paths, desc="features", unit=" files"), features, strict=True):
+    for path, row in zip(
+        progress_bar(paths, desc="features", unit=" files"), features, strict=True
+    ):
         target = pathlib.Path(folder) / f"{path}{ending}"
         target.parent.mkdir(parents=True, exist_ok=True)
         write_features(target, row)
@@ -204,7 +206,7 @@ def read_feature_tree(
         paths that have none.
     """
     rows, missing = [], []
-    for path in tqdm(paths, desc="features", unit=" files"):
+    for path in progress_bar(paths, desc="features", unit=" files"):
         file = pathlib.Path(folder) / f"{path}{ending}"
         if not file.is_file():
             missing.append(path)

@@ -17,8 +17,8 @@ import struct
 from typing import NamedTuple, NoReturn
 
 import numpy as np
-from tqdm import tqdm
 
+from sparse_embed.common.progress import progress_bar
 from sparse_embed.datasets.encoded_images import EncodedImages
 from sparse_embed.datasets.examples import (
     Examples,
@@ -179,7 +179,9 @@ def load(
     records = RecordFile(folder / f"{name}.rec", folder / f"{name}.idx")
     keys, ranges = _layout(records)
     if ranges is None or scan_labels:
-        progress = tqdm(keys.tolist(), desc=f"labels of {records.path.name}", unit=" records")
+        progress = progress_bar(
+            keys.tolist(), desc=f"labels of {records.path.name}", unit=" records"
+        )
         labels = np.fromiter((_label(records, key, num_classes) for key in progress), np.int32)
     else:
         labels = _labels_of_ranges(records, keys, ranges, num_classes)

@@ -20,6 +20,7 @@ from tqdm import tqdm
 
 from sparse_embed.common.checks import check_number
 from sparse_embed.common.files import atomic_path
+from sparse_embed.common.progress import progress_bar
 from sparse_embed.datasets.encoded_images import EncodedImages, decode_image
 from sparse_embed.datasets.examples import Examples, normalise
 from sparse_embed.datasets.shift_flip import random_flip
@@ -109,7 +110,9 @@ def write_shards(
     _start(folder, plan)
     order = np.random.Generator(np.random.PCG64(seed)).permutation(len(examples))
     written = 0
-    with tqdm(total=len(examples), desc=f"shards of {examples.name}", unit=" images") as progress:
+    with progress_bar(
+        total=len(examples), desc=f"shards of {examples.name}", unit=" images"
+    ) as progress:
         for shard, path in enumerate(_paths(folder, num_shards)):
             part = examples.take(np.sort(order[shard::num_shards]))
             if path.exists():

@@ -3,8 +3,8 @@
     python -m sparse_embed.experiments.cifar100 --data_dir=cifar-100-python.tar.gz
     python -m sparse_embed.experiments.cifar100 --report_only
 
-Trains what is not in --run_dir yet, each model as its preset `cifar100_<name>` says and from the
-weights of the one before it; chooses the weight of the penalty on validation images, within the
+Trains what is not in --run_dir yet, each model as its preset `cifar100_<name>` says, and all but
+the dense one from its weights; chooses the weight of the penalty on validation images, within the
 paper's F; evaluates each once on the test images; leaves a small record of each (flags, curves,
 figures, time) in --results, and prints the table from those records alone. Flags of `train` that
 are given here go to every training. A run that was stopped goes on from its last checkpoint when
@@ -30,6 +30,7 @@ from sparse_embed.flags.output import RUN_DIR
 _RESULTS = flags.DEFINE_string("results", "results/cifar100", "Folder of the table's records.")
 _REPORT_ONLY = flags.DEFINE_bool("report_only", False, "Print the table of --results, no more.")
 
+DENSE = "fast_dense"  # which all others start from
 FIGURES = (
     "flops_per_row",
     "precision_at_4_train",
@@ -39,7 +40,7 @@ FIGURES = (
 )
 # Name of the run -> its row in the paper's table: precision in percent, in the order of FIGURES.
 PAPER: dict[str, tuple[str, tuple[float, ...]]] = {
-    "fast_dense": ("dense", (64, 61.53, 61.26, 57.31, 56.95)),
+    DENSE: ("dense", (64, 61.53, 61.26, 57.31, 56.95)),
     "fast_sdh_k1": ("SDH k=1", (1.18, 62.29, 61.94, 57.22, 55.87)),
     "fast_sdh_k2": ("SDH k=2", (3.95, 60.93, 60.15, 55.98, 54.42)),
     "fast_sdh_k3": ("SDH k=3", (8.82, 60.80, 59.96, 55.81, 54.10)),
@@ -58,18 +59,15 @@ CURVE = (
 
 
 def train_all(run_dir: pathlib.Path, names: list[str], more: list[str]) -> None:
-    """Trains what is missing: `pretrain`, `fast_dense` from it, and the others from that."""
-    start: pathlib.Path | None = None
-    for name in ("pretrain", "fast_dense", *names):
+    """Trains what is missing: the dense model, and the others from its weights."""
+    dense = run_dir / DENSE
+    for name in (DENSE, *names):
         folder, flagfile = run_dir / name, app.preset_path(f"cifar100_{name}")
         inputs, arguments = [flagfile], [f"--flagfile={flagfile}"]
-        if start is not None:
-            inputs.append(start / RECORD)
-            arguments.append(f"--warm_start={start}")
-        arguments += [*more, f"--model_dir={folder}"]
-        run_step(folder / RECORD, inputs, "train", *arguments)
-        if name in ("pretrain", "fast_dense"):
-            start = folder
+        if name != DENSE:
+            inputs.append(dense / RECORD)
+            arguments.append(f"--warm_start={dense}")
+        run_step(folder / RECORD, inputs, "train", *arguments, *more, f"--model_dir={folder}")
 
 
 def chosen(model_dir: pathlib.Path, limit: float) -> pathlib.Path:
@@ -104,13 +102,13 @@ def evaluate_all(
             if record["setting"]["run"] == model_dir.name
         )
         save_small(results / f"{name}.json", model_dir, figures)
-    save_small(results / "pretrain.json", run_dir / "pretrain", {})
 
 
 def save_small(path: pathlib.Path, model_dir: pathlib.Path, figures: dict[str, Any]) -> None:
     """Writes what the table and its reader need: figures, flags, curve, time, provenance.
 
-    The time and the curve are those of this run alone, after those of the runs it started from.
+    The time and the curve are those of this run alone, without those of the dense model that it
+    started from.
     """
     run = load_record(model_dir)
     settings = {name: value for part in run["config"].values() for name, value in part.items()}
@@ -168,7 +166,7 @@ def main() -> None:
         for field in dataclasses.fields(part.type)  # type: ignore[arg-type]
         if flags.FLAGS[field.name].present
     ]
-    train_all(run_dir, [name for name in names if name != "fast_dense"], given)
+    train_all(run_dir, [name for name in names if name != DENSE], given)
     evaluate_all(run_dir, names, data_dir, results)
     print(table(results))
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse
-import tqdm
 from absl import flags
 
+from sparse_embed.common.progress import progress_bar
 from sparse_embed.experiments import embeddings
 from sparse_embed.experiments.data import load_data
 from sparse_embed.experiments.embeddings import Embeddings
@@ -71,7 +71,9 @@ def embed(
         quiet: whether to leave out the progress bar.
     """
     parts, labels = [], []
-    for images, batch_labels in tqdm.tqdm(batches, desc="embedding", unit="batch", disable=quiet):
+    for images, batch_labels in progress_bar(
+        batches, desc="embedding", unit="batch", disable=quiet
+    ):
         vectors = encoder(images).numpy()
         parts.append(scipy.sparse.csr_array(vectors) if sparse else vectors)
         labels.append(batch_labels.numpy())

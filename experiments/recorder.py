@@ -11,9 +11,9 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-import tqdm
 
 from sparse_embed.common.files import atomic_path
+from sparse_embed.common.progress import progress_bar
 from sparse_embed.experiments import checkpoints, guards
 from sparse_embed.experiments.summaries import Summaries
 from sparse_embed.losses import SparsityMonitor
@@ -72,7 +72,7 @@ class Recorder(keras.callbacks.Callback):
         self._evaluate = evaluate
         self._summaries = Summaries(model_dir / "tensorboard") if writes else None
         self.curves = _read_curves(model_dir / CURVES, start)
-        self._bar = tqdm.tqdm(total=ends[-1], initial=start, desc=model_dir.name, unit="step")
+        self._bar = progress_bar(total=ends[-1], initial=start, desc=model_dir.name, unit="step")
         if self._summaries and start == 0 and sample.ndim == 4:
             self._summaries.images(0, sample)
 

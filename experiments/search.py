@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-import tqdm
 from absl import flags
 
 from sparse_embed import retrieval
 from sparse_embed.common.files import atomic_path
+from sparse_embed.common.progress import progress_bar
 from sparse_embed.experiments import embeddings
 from sparse_embed.experiments.embeddings import Embeddings
 from sparse_embed.experiments.provenance import provenance
@@ -80,7 +80,7 @@ def evaluate(
 
     def measure(method: str, search: Search, **figures: Any) -> dict[str, Any]:
         seconds, best = 0.0, []
-        for start in tqdm.tqdm(range(0, count, _BATCH), desc=method, unit="batch"):
+        for start in progress_bar(range(0, count, _BATCH), desc=method, unit="batch"):
             started = time.perf_counter()
             scores, ids = search(slice(start, min(start + _BATCH, count)))
             seconds += time.perf_counter() - started

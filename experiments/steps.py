@@ -18,9 +18,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-import tqdm
-
 from sparse_embed.common.files import atomic_path
+from sparse_embed.common.progress import progress_bar
 from sparse_embed.flags import app
 
 STEPS = "steps.json"
@@ -63,8 +62,7 @@ def run_all(steps: list[Step], run_dir: pathlib.Path) -> None:
         ended = [step for step in steps if step not in todo]
         total = sum(step.seconds for step in steps)
         bar_format = "{percentage:3.0f}%|{bar:30}| {desc}"
-        every = 0.1 if sys.stderr.isatty() else 30.0  # a log wants fewer lines
-        with tqdm.tqdm(total=total, bar_format=bar_format, mininterval=every) as bar:
+        with progress_bar(total=total, bar_format=bar_format) as bar:
             for step in todo:
                 pace = _pace(ended, done)
 

@@ -110,6 +110,9 @@ def check(config: TrainConfig) -> None:
         f"--batch_size={optimization.batch_size}": optimization.batch_size
         % optimization.examples_per_class
         != 0,
+        "--xla can compile neither sums over replicas nor the solver of SDH: it needs "
+        "--strategy=one_device or auto, and --loss=arcface or triplet": optimization.xla
+        and (distribution.strategy in ("mirrored", "multi_worker") or objective.loss == "sdh"),
         "--dataset=tfrecords is read in the order of its files: it needs --examples_per_class=1": (
             data.dataset == "tfrecords" and optimization.examples_per_class > 1
         ),
@@ -272,13 +275,10 @@ def build(
             initial_probability=config.model.initial_probability,
         )
         model = build_training_model(encoder, num_classes, config, devices.model_class(strategy))
-        # XLA can compile neither the sums over replicas that batch norm and penalty take, nor the
-        # solver of SDH.
-        compilable = strategy.num_replicas_in_sync == 1 and config.objective.loss != "sdh"
         model.compile(
             build_optimizer(config.optimization, config.ends),
             build_loss(config.objective),
-            jit_compile="auto" if compilable else False,
+            jit_compile=config.optimization.xla and strategy.num_replicas_in_sync == 1,
         )
     return encoder, model
 

@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse
-from tqdm import tqdm
 
 from sparse_embed.common.checks import check_choice, check_number
+from sparse_embed.common.progress import progress_bar
 from sparse_embed.retrieval.dense import DenseSearch
 from sparse_embed.retrieval.index import SparseIndex
 from sparse_embed.retrieval.inputs import Matrix
@@ -101,7 +101,7 @@ def identification_ranks(
     own = {probe: slice(*bounds[i : i + 2]) for i, probe in enumerate(searched.tolist())}
     width = None if shortlist is None else shortlist + 2 * int(np.diff(bounds).max())
     starts = range(0, len(searched), _BATCH)
-    for start in tqdm(starts, desc="identification", unit="batch", disable=not progress):
+    for start in progress_bar(starts, desc="identification", unit="batch", disable=not progress):
         batch = searched[start : start + _BATCH]
         for some, scores, ids in _shortlists(
             index, probes, labels, batch, shortlist, threshold, width, num_threads

@@ -5,11 +5,12 @@ the same time.
 """
 
 import contextlib
-import ctypes
 import functools
-import importlib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+
+import numpy as np  # noqa: F401  loads the BLAS that is looked for
+import threadpoolctl
 
 from sparse_embed.common.checks import check_number
 
@@ -32,38 +33,21 @@ def faiss_threads(count: int) -> Iterator[None]:
 def blas_threads(count: int) -> Iterator[None]:
     """Lets NumPy's matrix products use `count` threads in the block, and as before after it.
 
-    Only OpenBLAS, which NumPy's wheels hold, can be told; another library is left as it is, with a
-    warning.
+    A BLAS that threadpoolctl does not know is left as it is, with a warning.
     """
     check_number("num_threads", count, integer=True, minimum=1)
-    functions = _openblas()
-    if functions is None:
+    with _blas().limit(limits=count):
         yield
-        return
-    read, write = functions
-    before = read()
-    write(count)
-    try:
-        yield
-    finally:
-        write(before)
 
 
 @functools.cache
-def _openblas() -> tuple[Callable[[], int], Callable[[int], None]] | None:
-    """The functions of NumPy's OpenBLAS that tell and set the number of threads."""
-    # Looking a name up in a library also looks into those that it was linked with.
-    library = ctypes.CDLL(importlib.import_module("numpy._core._multiarray_umath").__file__)
-    for name in (
-        "scipy_openblas_{}_num_threads64_",
-        "openblas_{}_num_threads64_",
-        "openblas_{}_num_threads",
-    ):
-        with contextlib.suppress(AttributeError):
-            return getattr(library, name.format("get")), getattr(library, name.format("set"))
-    warnings.warn(
-        "NumPy was not built with OpenBLAS: num_threads is not heeded by exhaustive search, which "
-        "uses as many threads as the environment tells its BLAS",
-        stacklevel=2,
-    )
-    return None
+def _blas() -> threadpoolctl.ThreadpoolController:
+    """Returns what sets the threads of the BLAS libraries; to look for them takes milliseconds."""
+    found = threadpoolctl.ThreadpoolController().select(user_api="blas")
+    if not found.info():
+        warnings.warn(
+            "NumPy's BLAS is unknown to threadpoolctl: num_threads is not heeded by exhaustive "
+            "search, which uses as many threads as the environment tells its BLAS",
+            stacklevel=2,
+        )
+    return found

@@ -242,6 +242,16 @@ def test_poisoned_batch_is_stopped_and_the_last_good_checkpoint_kept(
     assert np.isfinite(record["curves"][-1]["loss"])
 
 
+def test_xla_trains_alike_with_other_rounding(vectors, tmp_path):
+    curves = []
+    for name in ("xla", "noxla"):
+        finish(start(*vector_flags(vectors, f"--{name}"), f"--model_dir={tmp_path / name}"))
+        rows = json.loads((tmp_path / name / "train.json").read_text())["curves"]
+        curves.append([row["loss"] for row in rows])
+    np.testing.assert_allclose(*curves, rtol=1e-3)
+    assert curves[0] != curves[1]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -252,6 +262,11 @@ def test_poisoned_batch_is_stopped_and_the_last_good_checkpoint_kept(
         ({"learning_rate_schedule": "step"}, "--decay_steps=0: expected 1 to 1499"),
         ({"decay_steps": 5}, "--decay_steps=5 needs --learning_rate_schedule=step"),
         ({"logical_cpus": 2}, "--logical_cpus=2 needs --strategy=mirrored"),
+        ({"xla": True, "strategy": "mirrored"}, "--xla can compile neither"),
+        (
+            {"xla": True, "loss": "sdh", "activation": "none", "regularizer": "none"},
+            "--xla can compile neither",
+        ),
         (
             {"initial_probability": 0.1, "activation": "none", "regularizer": "none"},
             "--initial_probability needs",

@@ -1,0 +1,11 @@
+"""Progress bars that suit both a terminal and a log file."""
+
+import sys
+from typing import Any
+
+import tqdm
+
+
+def progress_bar(*args: Any, **kwargs: Any) -> tqdm.tqdm:
+    """Returns `tqdm.tqdm(...)` that redraws often on a terminal, twice a minute in a log."""
+    return tqdm.tqdm(*args, mininterval=0.1 if sys.stderr.isatty() else 30.0, **kwargs)
