@@ -26,7 +26,14 @@ from sparse_embed.common.files import atomic_path
 from sparse_embed.experiments import checkpoints, devices
 from sparse_embed.experiments.data import load_data
 from sparse_embed.experiments.provenance import provenance
-from sparse_embed.experiments.runs import ENCODER, export_saved_model, load_encoder, save_run
+from sparse_embed.experiments.runs import (
+    ENCODER,
+    RECORD,
+    export_saved_model,
+    load_encoder,
+    load_record,
+    save_run,
+)
 from sparse_embed.experiments.warm_start import copy_weights, existing_encoder
 from sparse_embed.flags import app
 from sparse_embed.flags.config import from_flags
@@ -284,12 +291,17 @@ def build(
 
 
 def train(config: TrainConfig, model_dir: pathlib.Path, log: LoggingConfig) -> dict[str, Any]:
-    """Trains an encoder, or goes on with it, and saves it with its record, which is returned."""
+    """Trains an encoder, or goes on with it, and saves it with its record, which is returned.
+
+    A run that has ended is left as it is.
+    """
     rerank_model_dir = None
     if log.rerank_model_dir is not None:
         rerank_model_dir = app.existing_path("rerank_model_dir", log.rerank_model_dir, ENCODER)
     if devices.is_chief():
         check_same_experiment(model_dir, config)
+    if (model_dir / RECORD).exists():
+        return load_record(model_dir)  # it has ended: nothing is written again
     optimization = config.optimization
     strategy = devices.set_up(config.distribution, optimization.seed)
     # Only now: a mistake is told at once, and nothing has used the devices before they are set up.

@@ -32,7 +32,7 @@ class Architecture(NamedTuple):
 
 ARCHITECTURES = {
     "convnet": Architecture(convnet, (8, 8, 1)),
-    "haarnet": Architecture(haarnet, (8, 8, 1)),
+    "haarnet": Architecture(haarnet, (9, 9, 1)),
     "linear": Architecture(linear, (1,)),
     "mobilefacenet": Architecture(mobilefacenet, (16, 16, 1)),
     "nin": Architecture(nin, (4, 4, 1)),

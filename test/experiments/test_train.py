@@ -95,6 +95,12 @@ def test_killed_run_ends_with_the_weights_of_an_undisturbed_one(whole_run, tmp_p
     assert records[0]["weights_crc32"] == records[1]["weights_crc32"]
 
 
+def test_ended_run_is_left_as_it_is(whole_run):
+    before = {path: path.stat().st_mtime_ns for path in whole_run.rglob("*")}
+    assert "trained in" in finish(start(*GLYPHS, f"--model_dir={whole_run}"))
+    assert {path: path.stat().st_mtime_ns for path in whole_run.rglob("*")} == before
+
+
 def test_changed_flag_is_refused_with_the_difference(whole_run):
     output = finish(start(*GLYPHS, "--margin=0.4", f"--model_dir={whole_run}"), code=2)
     assert "--margin was 0.5, now 0.4" in output

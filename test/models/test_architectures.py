@@ -210,28 +210,29 @@ def test_width_multiplies_the_channels_but_not_the_embedding(width):
 def test_haarnet():
     """Weights of the convolutions, each with a batch norm (2 per channel), and of the head.
 
-    Haar 2x2             4 * 3 * 12                   =       144
-    conv 3x3             9 * 12 * 64                  =     6,912
-    stage 1 (64 -> 128)  9 * 64 * 128 + 2 * 9 * 128^2 =   368,640
-    stage 2 (-> 256)     9 * 128 * 256 + 2 * 9 * 256^2 = 1,474,560
-                                                        1,850,256
+    Haar 2x2              4 * 3 * 12                   =       144
+    block 1 (12 -> 64)    9 * 12 * 64 + 9 * 64^2       =    43,776
+    block 2 (64 -> 256)   9 * 64 * 256 + 9 * 256^2     =   737,280
+    block 3 (256 -> 256)  2 * 9 * 256^2                = 1,179,648
+                                                         1,960,848
     """
     model = build_encoder("haarnet", 64, "none", (32, 32, 3))
-    norms = 2 * (12 + 64 + 3 * 128 + 3 * 256)
-    assert trainable(model) == 1_850_256 + norms + head(256, 64)
-    assert convolutions(model, 2) == {(16, 12): 1}
-    assert convolutions(model, 3) == {(16, 64): 1, (8, 128): 3, (4, 256): 3}
+    norms = 2 * (12 + 2 * 64 + 4 * 256)
+    assert trainable(model) == 1_960_848 + norms + head(256, 64)
+    assert convolutions(model, 2) == {(31, 12): 1}
+    places = {(31, 64): 1, (15, 64): 1, (15, 256): 1, (7, 256): 2, (3, 256): 1}
+    assert convolutions(model, 3) == places
 
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_haarnet_loses_nothing_of_the_picture(channels):
     """The first layer is orthogonal: it keeps lengths, and its transpose gives the picture back."""
-    model = build_encoder("haarnet", 8, "none", (8, 8, channels), width=1 / 16)
+    model = build_encoder("haarnet", 8, "none", (9, 9, channels), width=1 / 16)
     layer = next(x for x in model.layers if isinstance(x, keras.layers.Conv2D))
     images = np.random.default_rng(0).normal(size=(2, 8, 8, channels)).astype("f4")
     blocks = images.reshape(2, 4, 2, 4, 2, channels).transpose(0, 1, 3, 2, 4, 5)
     matrix = layer.get_weights()[0].reshape(4 * channels, 4 * channels)
-    back = layer(images).numpy() @ matrix.T
+    back = layer(images).numpy()[:, ::2, ::2] @ matrix.T  # every 2x2 overlaps with the next
     np.testing.assert_allclose(back, blocks.reshape(2, 4, 4, -1), atol=1e-6)
     if channels == 3:  # grey has brightness alone: the first of every three channels
         grey = layer(np.repeat(images[..., :1], 3, axis=-1)).numpy()

@@ -159,7 +159,7 @@ def test_bad_arguments(changes, message):
     ("name", "side"),
     [
         ("convnet", 8),
-        ("haarnet", 8),
+        ("haarnet", 9),
         ("mobilefacenet", 16),
         ("nin", 4),
         ("resnet101", 16),
