@@ -126,7 +126,10 @@ def activations_are_gaussian(run: list[Record]) -> Finding:
         for record in shown
     ]
     held = all(record["relative_ks_distance"] < 0.1 for record in shown)
-    return held, f"{'; '.join(texts)} (close: below 10%)"
+    numbers = f"{'; '.join(texts)} (close: below 10%)"
+    if held and len({record["architecture"] for record in shown}) < 2:
+        raise NotMeasured(f"{numbers}; this run has one architecture alone")
+    return held, numbers
 
 
 def _fastest(found: list[Record], recall: float) -> Record | None:
