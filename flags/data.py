@@ -56,8 +56,7 @@ flags.DEFINE_integer(
 flags.DEFINE_integer(
     "largest_shift",
     DataConfig.largest_shift,
-    "Pixels by which training images of cifar100 are shifted at most; a short training learns more "
-    "from small shifts.",
+    "Pixels by which training images of cifar100 are shifted at most.",
     lower_bound=0,
 )
 flags.DEFINE_integer("split_seed", DataConfig.split_seed, "Which classes go where.", lower_bound=0)

@@ -85,6 +85,6 @@ flags.DEFINE_integer(
 flags.DEFINE_bool(
     "xla",
     OptimizationConfig.xla,
-    "Compile the training step with XLA, which fuses what follows a convolution: faster for some "
-    "networks and slower for others, and it costs some seconds at the start.",
+    "Compile the training step with XLA, on one device: faster for some networks and slower for "
+    "others, and it costs some seconds at the start.",
 )

@@ -9,7 +9,6 @@ import functools
 import warnings
 from collections.abc import Iterator
 
-import numpy as np  # noqa: F401  loads the BLAS that is looked for
 import threadpoolctl
 
 from sparse_embed.common.checks import check_number
