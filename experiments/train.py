@@ -282,10 +282,14 @@ def build(
             initial_probability=config.model.initial_probability,
         )
         model = build_training_model(encoder, num_classes, config, devices.model_class(strategy))
+        # XLA can compile neither the sums over replicas that batch norm and penalty take, nor the
+        # solver of SDH.
+        compilable = strategy.num_replicas_in_sync == 1 and config.objective.loss != "sdh"
+        xla = "auto" if config.optimization.xla is None else config.optimization.xla
         model.compile(
             build_optimizer(config.optimization, config.ends),
             build_loss(config.objective),
-            jit_compile=config.optimization.xla and strategy.num_replicas_in_sync == 1,
+            jit_compile=xla if compilable else False,
         )
     return encoder, model
 

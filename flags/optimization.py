@@ -22,7 +22,7 @@ class OptimizationConfig:
     batch_size: int = 256
     examples_per_class: int = 1
     seed: int = 0
-    xla: bool = False
+    xla: bool | None = None
 
 
 flags.DEFINE_enum(
@@ -86,5 +86,6 @@ flags.DEFINE_bool(
     "xla",
     OptimizationConfig.xla,
     "Compile the training step with XLA, on one device: faster for some networks and slower for "
-    "others, and it costs some seconds at the start.",
+    "others, and it costs some seconds at the start. Default: Keras decides, which does so on a "
+    "GPU.",
 )
