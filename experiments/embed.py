@@ -133,6 +133,40 @@ def is_sparse(config: dict[str, Any]) -> bool:
     return config["model"]["activation"] != "none"
 
 
+def searched(encoder: Callable, config: dict[str, Any]) -> tuple[Callable, bool]:
+    """What is searched of an encoder, as a graph, which is faster; and whether it is sparse.
+
+    That is sparse embeddings as they are, dense ones in half precision, and of Sparse Deep Hashing
+    the hash codes, as of `retrieval.hash_codes`.
+
+    Args:
+        encoder: a Keras model.
+        config: of its training run.
+    """
+    import tensorflow as tf
+
+    hashes, sparse = _hashes(config), is_sparse(config)
+
+    @tf.function(reduce_retracing=True)
+    def encode(examples: Any) -> Any:
+        vectors = encoder(examples, training=False)
+        if hashes:
+            largest = tf.math.top_k(vectors, config["objective"]["active_bits"]).indices
+            return tf.reduce_sum(tf.one_hot(largest, vectors.shape[1]), axis=1)
+        return vectors if sparse else tf.cast(vectors, tf.float16)
+
+    return encode, hashes or sparse
+
+
+def searched_suffix(config: dict[str, Any]) -> str:
+    """Returns how the name of a file with what is searched ends."""
+    return ".npz" if _hashes(config) or is_sparse(config) else ".npy"
+
+
+def _hashes(config: dict[str, Any]) -> bool:
+    return config["objective"]["loss"] == "sdh"
+
+
 def main() -> None:
     """Reads the flags and embeds."""
     model_dir = app.existing_path("model_dir", MODEL_DIR.value, holding=RECORD)

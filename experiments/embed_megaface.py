@@ -9,6 +9,7 @@ r"""Embeds MegaFace's probes (FaceScrub) and distractors: the file that `evaluat
 
 Lists and noise lists are those of the development kit and of InsightFace. Images in a noise list
 are left out, which is printed and kept with the embeddings; without the list, nothing is left out.
+Of a run with --loss=sdh it is the hash codes that are kept.
 """
 
 import pathlib
@@ -19,7 +20,7 @@ import scipy.sparse
 from absl import flags
 
 from sparse_embed.experiments import embeddings
-from sparse_embed.experiments.embed import embed, is_sparse
+from sparse_embed.experiments.embed import embed, searched, searched_suffix
 from sparse_embed.experiments.embeddings import Embeddings
 from sparse_embed.experiments.provenance import provenance
 from sparse_embed.experiments.runs import RECORD, load_encoder, load_record
@@ -68,12 +69,12 @@ def main() -> None:
     """Reads the flags and embeds."""
     model_dir = app.existing_path("model_dir", MODEL_DIR.value, holding=RECORD)
     config = load_record(model_dir)["config"]
-    sparse = is_sparse(config)
-    output = app.writable_file("output", OUTPUT.value, ".npz" if sparse else ".npy")
+    output = app.writable_file("output", OUTPUT.value, searched_suffix(config))
     for kind in KINDS:
         for name in ("list", "images"):
             app.existing_path(f"{kind}_{name}", flags.FLAGS[f"{kind}_{name}"].value)
     encoder = load_encoder(model_dir)
+    encode, sparse = searched(encoder, config)
     from sparse_embed.datasets import megaface
 
     note: dict[str, Any] = {"train": config, **provenance(), "megaface": {}}
@@ -83,8 +84,8 @@ def main() -> None:
         selection, left_out = select(kind, encoder.input_shape[1:])
         note["megaface"] |= left_out
         batches = megaface.evaluation_batches(selection.examples, 256)
-        vectors, part_labels = embed(encoder, batches, sparse)
-        parts.append(vectors if sparse else vectors.astype(np.float16))
+        vectors, part_labels = embed(encode, batches, sparse)
+        parts.append(vectors)
         labels.append(part_labels)  # -1 of distractors
     rows = scipy.sparse.vstack(parts, format="csr") if sparse else np.concatenate(parts)
     embeddings.save(output, Embeddings(rows, np.concatenate(labels), note))

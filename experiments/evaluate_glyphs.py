@@ -16,7 +16,7 @@ from absl import flags
 
 from sparse_embed.common.files import atomic_path
 from sparse_embed.experiments import embeddings
-from sparse_embed.experiments.embed import embed, is_sparse
+from sparse_embed.experiments.embed import embed, searched, searched_suffix
 from sparse_embed.experiments.embeddings import Embeddings
 from sparse_embed.experiments.provenance import provenance
 from sparse_embed.experiments.runs import ENCODER, RECORD, load_encoder, load_record
@@ -100,14 +100,11 @@ def draw_sets(
 def embed_sets(folder: pathlib.Path, files: dict[str, pathlib.Path]) -> dict[str, pathlib.Path]:
     """Embeds the sets with one encoder; returns the files by name.
 
-    Dense embeddings are kept in half precision. Of Sparse Deep Hashing it is the hash codes, which
-    identify alone.
+    Of Sparse Deep Hashing that are hash codes, which identify alone.
     """
     config = load_record(folder)["config"]
-    hashes = config["objective"]["loss"] == "sdh"
-    sparse = hashes or is_sparse(config)
-    names = ["identification"] if hashes else list(files)
-    products = {name: folder / f"{name}{'.npz' if sparse else '.npy'}" for name in names}
+    names = ["identification"] if config["objective"]["loss"] == "sdh" else list(files)
+    products = {name: folder / f"{name}{searched_suffix(config)}" for name in names}
     for name, product in products.items():
         if is_done(product, [files[name], folder / ENCODER]):
             continue
@@ -116,26 +113,11 @@ def embed_sets(folder: pathlib.Path, files: dict[str, pathlib.Path]) -> dict[str
         print(f"{product}: embedding", flush=True)
         labels = np.load(files[name].with_suffix(".labels.npy"))
         batches = glyph_sets.stored_batches(files[name], labels, 512)
-        bits = config["objective"]["active_bits"] if hashes else None
-        vectors, labels = embed(_compiled(load_encoder(folder), sparse, bits), batches, sparse)
+        encode, sparse = searched(load_encoder(folder), config)
+        vectors, labels = embed(encode, batches, sparse)
         note = {"split": name, "train": config, **provenance()}
         embeddings.save(product, Embeddings(vectors, labels, note))
     return products
-
-
-def _compiled(encoder: Any, sparse: bool, active_bits: int | None) -> Any:
-    """The encoder as a graph, which is faster: sparse ones, half precision, or hash codes."""
-    import tensorflow as tf
-
-    @tf.function(reduce_retracing=True)
-    def encode(images: Any) -> Any:
-        vectors = encoder(images, training=False)
-        if active_bits is not None:
-            largest = tf.math.top_k(vectors, active_bits).indices  # as `retrieval.hash_codes`
-            return tf.reduce_sum(tf.one_hot(largest, vectors.shape[1]), axis=1)
-        return vectors if sparse else tf.cast(vectors, tf.float16)
-
-    return encode
 
 
 def main() -> None:

@@ -177,7 +177,7 @@ def full(run_dir: pathlib.Path) -> list[Step]:
 
 
 def paper(run_dir: pathlib.Path, data: pathlib.Path) -> list[Step]:
-    """The paper's own experiments, with its presets; Sparse Deep Hashing on CIFAR-100 alone."""
+    """The paper's own experiments, with its presets."""
     found = []
     lists = []
     for kind, name in (("probe", "facescrub"), ("distractor", "megaface")):
@@ -191,14 +191,16 @@ def paper(run_dir: pathlib.Path, data: pathlib.Path) -> list[Step]:
         folder = run_dir / model
         records = f"--records={folder / 'records'}"
         embedded = {}
-        for run in ["dense512", "dense128", *weights]:
+        for run in ["dense512", "dense128", *weights, "sdh"]:
             suffix = "npy" if "dense" in run else "npz"
             embedded[run] = folder / run / f"identification.{suffix}"
+            start = [f"--warm_start={folder / 'dense512'}"] if run == "sdh" else []
             found += [
                 train(
                     folder / run,
                     f"{model}_{run}",
                     f"--data_dir={data / 'faces_emore'}",
+                    *start,
                     seconds=100_000,
                 ),
                 script(
@@ -213,6 +215,8 @@ def paper(run_dir: pathlib.Path, data: pathlib.Path) -> list[Step]:
                     2000,
                 ),
             ]
+            if run == "sdh":
+                continue  # its codes identify alone
             found += [
                 script(
                     f"verify {model} {run} {pack}",
@@ -240,6 +244,7 @@ def paper(run_dir: pathlib.Path, data: pathlib.Path) -> list[Step]:
                     f"--sparse={sparse}",
                     f"--dense={embedded['dense512']}",
                     f"--narrow_dense={embedded['dense128']}",
+                    f"--sdh={embedded['sdh']}",
                 ],
                 [folder / "records"],
                 5000,

@@ -21,6 +21,15 @@ def run(*arguments):
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
 
 
+def config(activation, loss):
+    return {
+        "config": {
+            "model": {"activation": activation},
+            "objective": {"loss": loss, "active_bits": 3},
+        }
+    }
+
+
 @pytest.fixture(scope="module")
 def faces(tmp_path_factory):
     """Seven probes of three people and five distractors, of which one each is noise."""
@@ -38,7 +47,9 @@ def faces(tmp_path_factory):
     (folder / "distractors.json").write_text(json.dumps({"path": distractors}))
     (folder / "noises.txt").write_text("# of both\nC_9.png\n3/x.png\n")
     encoder = models.build_encoder("nin", 8, "relu", SHAPE, width=0.1)
-    save_run(folder / "run", encoder, {"config": {"model": {"activation": "relu"}}})
+    save_run(folder / "run", encoder, config("relu", "arcface"))
+    dense = models.build_encoder("nin", 8, "none", SHAPE, width=0.1)
+    save_run(folder / "sdh", dense, config("none", "sdh"))
     return folder
 
 
@@ -74,6 +85,21 @@ def test_noise_is_left_out_and_said_so(faces):
     pixels = [tf.io.decode_png((faces / "images" / path).read_bytes()) for path in images.paths[:6]]
     expected = encoder(tf.cast(tf.stack(pixels), tf.float32) / 255, training=False)
     np.testing.assert_allclose(found.vectors[:6].toarray(), expected, atol=1e-5)
+
+
+def test_hash_codes_are_kept_of_sparse_deep_hashing(faces):
+    done = run(*arguments(faces), f"--model_dir={faces / 'sdh'}", f"--output={faces / 'codes.npz'}")
+    assert done.returncode == 0, done.stderr
+    found = embeddings.load(faces / "codes.npz")
+    np.testing.assert_array_equal(found.vectors.data, 1)
+    np.testing.assert_array_equal(np.diff(found.vectors.indptr), 3)
+    encoder = tf.keras.models.load_model(faces / "sdh" / "encoder.keras")
+    images = megaface.read_list(faces / "distractors.json")
+    pixels = [tf.io.decode_png((faces / "images" / path).read_bytes()) for path in images.paths]
+    vectors = encoder(tf.cast(tf.stack(pixels), tf.float32) / 255, training=False).numpy()
+    expected = np.argsort(-vectors, axis=1)[:, :3]
+    columns = found.vectors[7:].indices.reshape(5, 3)
+    np.testing.assert_array_equal(np.sort(columns, axis=1), np.sort(expected, axis=1))
 
 
 @pytest.mark.parametrize(
