@@ -125,18 +125,19 @@ def stored_batches(
     if len(labels) != len(images):
         raise ValueError(f"labels of length {len(labels)}: expected {len(images)}, as in {path}")
 
-    def batches():
-        for start in range(0, len(images), batch_size):
-            yield images[start : start + batch_size], labels[start : start + batch_size]
+    # In the graph, by the file's layout. `Dataset.from_generator` would make TensorFlow tune malloc
+    # for it, after which every large tensor costs fresh pages: encoders are a third as fast.
+    header = images.offset  # type: ignore[attr-defined]
+    records = tf.data.FixedLengthRecordDataset(str(path), images[0].nbytes, header_bytes=header)
+    shape = (-1, *images.shape[1:], 1)
 
-    signature = (
-        tf.TensorSpec((None, *images.shape[1:]), tf.uint8),
-        tf.TensorSpec((None,), tf.as_dtype(labels.dtype)),
-    )
-    dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
-    dataset = dataset.map(
-        lambda coded, labels: ((tf.cast(coded, tf.float32)[..., None] - _ZERO) / _ONE, labels)
-    )
+    def decode(coded: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        pixels = tf.reshape(tf.io.decode_raw(coded, tf.uint8), shape)
+        return (tf.cast(pixels, tf.float32) - _ZERO) / _ONE, labels
+
+    dataset = tf.data.Dataset.zip(
+        records.batch(batch_size), tf.data.Dataset.from_tensor_slices(labels).batch(batch_size)
+    ).map(decode)
     cardinality = tf.data.experimental.assert_cardinality(-(-len(images) // batch_size))
     return dataset.apply(cardinality).prefetch(2)
 
