@@ -23,6 +23,7 @@ import numpy as np
 from absl import logging
 
 from sparse_embed.common.files import atomic_path
+from sparse_embed.common.memory import keep_freed_memory
 from sparse_embed.experiments import checkpoints, devices
 from sparse_embed.experiments.data import load_data
 from sparse_embed.experiments.provenance import provenance
@@ -306,6 +307,7 @@ def train(config: TrainConfig, model_dir: pathlib.Path, log: LoggingConfig) -> d
         check_same_experiment(model_dir, config)
     if (model_dir / RECORD).exists():
         return load_record(model_dir)  # it has ended: nothing is written again
+    keep_freed_memory()
     optimization = config.optimization
     strategy = devices.set_up(config.distribution, optimization.seed)
     # Only now: a mistake is told at once, and nothing has used the devices before they are set up.
