@@ -23,6 +23,7 @@ Finding = tuple[bool, str]
 
 LOSS = 0.01  # of recall@1 against the exhaustive search: what "without a significant loss" allows
 TIE = 0.005  # recall@1 that is this much lower counts as the same
+NOISE = 0.05  # times that differ by less count as the same
 SPEEDUP = 50  # of the paper's conclusion
 
 
@@ -147,6 +148,10 @@ def _name(record: Record | None) -> str:
     )
 
 
+def _is_faster(one: float, other: float) -> bool:
+    return one < other * (1 - NOISE)
+
+
 def speedup(run: list[Record]) -> Finding:
     """The relaxed FLOPs are 50 times faster than exhaustive search within 0.01 of its recall."""
 
@@ -165,8 +170,8 @@ def speedup(run: list[Record]) -> Finding:
 def best_tradeoff(run: list[Record]) -> Finding:
     """At the recall of each setting of the relaxed FLOPs, no other method of the paper is faster.
 
-    Recall within 0.005 counts as the same. HNSW, which the paper does not compare, is left to the
-    figure.
+    Recall within 0.005 and times within 5% count as the same. HNSW, which the paper does not
+    compare, is left to the figure.
     """
 
     def judge(part: list[Record]) -> Finding:
@@ -175,7 +180,9 @@ def best_tradeoff(run: list[Record]) -> Finding:
         beaten = []
         for record in ours:
             rival = _fastest(others, record["recall_at_1"] - TIE)
-            if rival and rival["milliseconds_per_query"] < record["milliseconds_per_query"]:
+            if rival and _is_faster(
+                rival["milliseconds_per_query"], record["milliseconds_per_query"]
+            ):
                 beaten.append(f"{_name(record)} by {_name(rival)}")
         if beaten:
             return False, f"beaten in {len(beaten)} of {len(ours)} settings: {'; '.join(beaten)}"
@@ -185,7 +192,10 @@ def best_tradeoff(run: list[Record]) -> Finding:
 
 
 def _compare_fastest(better: str, worse: tuple[str, ...]) -> Callable[[list[Record]], Finding]:
-    """Judges whether a method is faster than others within 0.01 of the best recall of them all."""
+    """Judges whether a method is faster than others within 0.01 of the best recall of them all.
+
+    Times within 5% count as the same.
+    """
 
     def judge(part: list[Record]) -> Finding:
         compared = figures.select(part, method=(better, *worse))
@@ -201,7 +211,7 @@ def _compare_fastest(better: str, worse: tuple[str, ...]) -> Callable[[list[Reco
             _name(record) if record else f"{LOOKS[name].label} never"
             for name, record in best.items()
         )
-        held = all(times[better] < times[name] for name in worse)
+        held = all(_is_faster(times[better], times[name]) for name in worse)
         return held, f"fastest with recall@1 of {goal:.3f}: {text}"
 
     return judge

@@ -169,10 +169,10 @@ def full(run_dir: pathlib.Path) -> list[Step]:
             train(folder / "dense512", "glyphs_dense512", *dense, seconds=210 * slower),
             train(folder / "flops", "glyphs_flops", flops, *sparse, seconds=310 * slower),
             train(folder / "l1", "glyphs_l1", l1, *sparse, seconds=310 * slower),
-            train(folder / "sdh", "glyphs_sdh", start, *dense, seconds=500 * slower),
+            train(folder / "sdh", "glyphs_sdh", start, *dense, seconds=300 * slower),
             fit(folder / "flops", seconds=25),
             *compare(
-                folder, 30, classes=400, distractors=1_000_000, pairs=6000, seconds=4500 * slower
+                folder, 30, classes=400, distractors=1_000_000, pairs=6000, seconds=2400 * slower
             ),
         ]
     return found
