@@ -145,7 +145,7 @@ def searched(encoder: Callable, config: dict[str, Any]) -> tuple[Callable, bool]
     """
     import tensorflow as tf
 
-    hashes, sparse = _hashes(config), is_sparse(config)
+    hashes, sparse = makes_codes(config), is_sparse(config)
 
     @tf.function(reduce_retracing=True)
     def encode(examples: Any) -> Any:
@@ -160,10 +160,11 @@ def searched(encoder: Callable, config: dict[str, Any]) -> tuple[Callable, bool]
 
 def searched_suffix(config: dict[str, Any]) -> str:
     """Returns how the name of a file with what is searched ends."""
-    return ".npz" if _hashes(config) or is_sparse(config) else ".npy"
+    return ".npz" if makes_codes(config) or is_sparse(config) else ".npy"
 
 
-def _hashes(config: dict[str, Any]) -> bool:
+def makes_codes(config: dict[str, Any]) -> bool:
+    """Whether a run with this config is of Sparse Deep Hashing."""
     return config["objective"]["loss"] == "sdh"
 
 
@@ -185,7 +186,7 @@ def main() -> None:
         inputs_output = app.writable_file("inputs_output", _INPUTS_OUTPUT.value, ".npy")
     codes_output = None
     if _CODES_OUTPUT.value:
-        if config["objective"]["loss"] != "sdh":
+        if not makes_codes(config):
             raise app.UsageError("--codes_output needs a run with --loss=sdh")
         codes_output = app.writable_file("codes_output", _CODES_OUTPUT.value, ".npz")
     load = load_saved_model if USE_SAVED_MODEL.value else load_encoder

@@ -16,7 +16,7 @@ from absl import flags
 
 from sparse_embed.common.files import atomic_path
 from sparse_embed.experiments import embeddings
-from sparse_embed.experiments.embed import embed, searched, searched_suffix
+from sparse_embed.experiments.embed import embed, makes_codes, searched, searched_suffix
 from sparse_embed.experiments.embeddings import Embeddings
 from sparse_embed.experiments.provenance import provenance
 from sparse_embed.experiments.runs import ENCODER, RECORD, load_encoder, load_record
@@ -103,7 +103,7 @@ def embed_sets(folder: pathlib.Path, files: dict[str, pathlib.Path]) -> dict[str
     Of Sparse Deep Hashing that are hash codes, which identify alone.
     """
     config = load_record(folder)["config"]
-    names = ["identification"] if config["objective"]["loss"] == "sdh" else list(files)
+    names = ["identification"] if makes_codes(config) else list(files)
     products = {name: folder / f"{name}{searched_suffix(config)}" for name in names}
     for name, product in products.items():
         if is_done(product, [files[name], folder / ENCODER]):
