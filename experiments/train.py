@@ -35,7 +35,7 @@ from sparse_embed.experiments.runs import (
     load_record,
     save_run,
 )
-from sparse_embed.experiments.warm_start import copy_weights, existing_encoder
+from sparse_embed.experiments.warm_start import copy_weights, existing_encoder, freeze_backbone
 from sparse_embed.flags import app
 from sparse_embed.flags.config import from_flags
 from sparse_embed.flags.data import DataConfig
@@ -108,6 +108,9 @@ def check(config: TrainConfig) -> None:
         and optimization.path_steps is not None,
         "--nowarm_start_head needs --warm_start": not model.warm_start_head
         and model.warm_start is None,
+        "--notrain_backbone needs --warm_start: it would train on random features": (
+            not model.train_backbone and model.warm_start is None
+        ),
         "--loss=sdh makes codes of dense embeddings: it needs --activation=none and "
         "--regularizer=none": objective.loss == "sdh"
         and (model.activation != "none" or objective.regularizer != "none"),
@@ -282,6 +285,8 @@ def build(
             width=config.model.width,
             initial_probability=config.model.initial_probability,
         )
+        if not config.model.train_backbone:
+            freeze_backbone(encoder)
         model = build_training_model(encoder, num_classes, config, devices.model_class(strategy))
         # XLA can compile neither the sums over replicas that batch norm and penalty take, nor the
         # solver of SDH.

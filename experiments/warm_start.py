@@ -50,6 +50,15 @@ def copy_weights(source: "keras.Model", target: "keras.Model", head: bool) -> No
         new.set_weights(old.get_weights())
 
 
+def freeze_backbone(encoder: "keras.Model") -> None:
+    """Leaves only the embedding layer to be trained; batch norms before it keep their statistics.
+
+    To be called before the model is compiled.
+    """
+    for layer in _layers(encoder, head=False):
+        layer.trainable = False
+
+
 def _layers(model: "keras.Model", head: bool) -> list["keras.Layer"]:
     return [layer for layer in model.layers if layer.weights and (head or not _is_head(layer))]
 

@@ -19,6 +19,7 @@ class ModelConfig:
     initial_probability: float | None = None
     warm_start: str | None = None
     warm_start_head: bool = True
+    train_backbone: bool = True
 
 
 flags.DEFINE_enum(
@@ -63,4 +64,10 @@ flags.DEFINE_bool(
     ModelConfig.warm_start_head,
     "Whether --warm_start takes over the embedding layer too; without it that layer starts afresh, "
     "and --embedding_dim may be another.",
+)
+flags.DEFINE_bool(
+    "train_backbone",
+    ModelConfig.train_backbone,
+    "Whether all layers learn. --notrain_backbone trains the embedding layer alone, on the other "
+    "layers of --warm_start, which stay as they are; a step then takes a fraction of the time.",
 )

@@ -105,6 +105,21 @@ def test_training_starts_there(training, tmp_path):
         training("whole", embedding_dim=7)
 
 
+def test_frozen_backbone_stays_as_it_was(training, tmp_path):
+    """Even the statistics of its batch norm; the head's follow the data, whatever the rate."""
+    source = disturb(build(7, name="linear", shape=(8,)))
+    source.save(tmp_path / "source.keras")
+    start = {"embedding_dim": 7, "warm_start": str(tmp_path / "source.keras")}
+    ends = [training("all", **start), training("head", **start, train_backbone=False)]
+    for end, backbone_moves in zip(ends, (True, False), strict=True):
+        moved = {"backbone": False, "head": False}
+        for layer, first in zip(train.load_encoder(end).layers, source.layers, strict=True):
+            part = "head" if layer.name.startswith("embedding_") else "backbone"
+            pairs = zip(first.get_weights(), layer.get_weights(), strict=True)
+            moved[part] |= not all(np.array_equal(old, new) for old, new in pairs)
+        assert moved == {"backbone": backbone_moves, "head": True}
+
+
 def test_mistakes_leave_the_folder_free(training, tmp_path):
     """After a mistake the corrected flags must not count as another experiment."""
     with pytest.raises(app.UsageError, match=r"--warm_start=.*: expected a folder that holds enc"):
@@ -114,6 +129,8 @@ def test_mistakes_leave_the_folder_free(training, tmp_path):
         training("run", embedding_dim=7, warm_start=str(tmp_path / "source.keras"))
     with pytest.raises(app.UsageError, match="--nowarm_start_head needs --warm_start"):
         training("run", embedding_dim=7, warm_start_head=False)
+    with pytest.raises(app.UsageError, match="--notrain_backbone needs --warm_start"):
+        training("run", embedding_dim=7, train_backbone=False)
     assert not (tmp_path / "run" / train.CONFIG).exists()
     training("run", embedding_dim=7)
     assert json.loads((tmp_path / "run" / train.CONFIG).read_text())["warm_start"] is None
