@@ -5,21 +5,21 @@
 
 Trains what is not in --run_dir yet, each model as its preset `cifar100_<name>` says, and all but
 the dense one from its weights; chooses the weight of the penalty on validation images, within the
-paper's F; evaluates each once on the test images; leaves a small record of each (flags, curves,
-figures, time) in --results, and prints the table from those records alone. Flags of `train` that
-are given here go to every training. A run that was stopped goes on from its last checkpoint when
-the script is called again.
+paper's F; evaluates all on the test images; leaves a small record of each (flags, curves, figures,
+those of every weight tried, time) in --results, and prints the table from those records alone.
+Flags of `train` that are given here go to every training. A run that was stopped goes on from its
+last checkpoint when the script is called again.
 """
 
 import dataclasses
 import json
 import pathlib
-from typing import Any
 
 from absl import flags
 
 from sparse_embed.common.files import atomic_path
 from sparse_embed.experiments import records
+from sparse_embed.experiments.records import Record
 from sparse_embed.experiments.runs import RECORD, load_record
 from sparse_embed.experiments.steps import run_script, run_step
 from sparse_embed.experiments.train import TrainConfig
@@ -70,20 +70,25 @@ def train_all(run_dir: pathlib.Path, names: list[str], more: list[str]) -> None:
         run_step(folder / RECORD, inputs, "train", *arguments, *more, f"--model_dir={folder}")
 
 
+def encoders(model_dir: pathlib.Path) -> list[pathlib.Path]:
+    """Returns the folders of a run's encoders: one for each weight of --reg_path, or its own."""
+    return sorted((model_dir / "path").glob("*")) or [model_dir]
+
+
 def chosen(model_dir: pathlib.Path, limit: float) -> pathlib.Path:
     """Returns the folder of the encoder that stands for a run: of --reg_path, one of its snapshots.
 
     It is the one with the best recall@1 of the validation images among those whose FLOPs per row on
     them are within `limit`; if none is, the sparsest. Test images have no part in the choice.
     """
-    snapshots = sorted((model_dir / "path").glob("*"))
-    if not snapshots:
+    folders = encoders(model_dir)
+    if folders == [model_dir]:
         return model_dir
-    ends = {folder: load_record(folder)["curves"][-1] for folder in snapshots}
+    ends = {folder: load_record(folder)["curves"][-1] for folder in folders}
     flops = {folder: row["evaluation_flops_per_row"] for folder, row in ends.items()}
-    within = [folder for folder in snapshots if flops[folder] <= limit]
+    within = [folder for folder in folders if flops[folder] <= limit]
     if not within:
-        return min(snapshots, key=lambda folder: flops[folder])
+        return min(folders, key=lambda folder: flops[folder])
     return max(within, key=lambda folder: ends[folder]["recall_at_1"])
 
 
@@ -93,22 +98,24 @@ def evaluate_all(
     """Evaluates each model on the test images, unless that was done, and keeps a small record."""
     for name in names:
         _, (flops, *_) = PAPER[name]
-        model_dir, folder = chosen(run_dir / name, limit=flops), run_dir / "records" / name
-        where = [f"--model_dir={model_dir}", f"--data_dir={data_dir}", f"--records={folder}"]
-        run_script("evaluate_cifar100", *where)
-        (figures,) = (
-            record
-            for record in records.load(folder, "cifar100")
-            if record["setting"]["run"] == model_dir.name
-        )
-        save_small(results / f"{name}.json", model_dir, figures)
+        folder = run_dir / "records" / name
+        for model_dir in encoders(run_dir / name):
+            where = [f"--model_dir={model_dir}", f"--data_dir={data_dir}", f"--records={folder}"]
+            run_script("evaluate_cifar100", *where)
+        found = {record["setting"]["run"]: record for record in records.load(folder, "cifar100")}
+        save_small(results / f"{name}.json", chosen(run_dir / name, limit=flops), found)
 
 
-def save_small(path: pathlib.Path, model_dir: pathlib.Path, figures: dict[str, Any]) -> None:
+def save_small(path: pathlib.Path, model_dir: pathlib.Path, found: dict[str, Record]) -> None:
     """Writes what the table and its reader need: figures, flags, curve, time, provenance.
 
     The time and the curve are those of this run alone, without those of the dense model that it
     started from.
+
+    Args:
+        path: of the small record.
+        model_dir: folder of the encoder that stands for the run.
+        found: evaluations of all encoders of the run, by the names of their folders.
     """
     run = load_record(model_dir)
     settings = {name: value for part in run["config"].values() for name, value in part.items()}
@@ -116,7 +123,12 @@ def save_small(path: pathlib.Path, model_dir: pathlib.Path, figures: dict[str, A
     if settings["warm_start"]:
         settings["warm_start"] = pathlib.Path(settings["warm_start"]).name
     record = {
-        "figures": {key: value for key, value in figures.items() if isinstance(value, float)},
+        "figures": _numbers(found[model_dir.name]),
+        "path": [
+            {"weight": other["setting"]["weight"], **_numbers(other)}
+            for other in sorted(found.values(), key=lambda other: other["flops_per_row"])
+            if len(found) > 1
+        ],
         "flags": settings,
         "seconds": run["seconds"],
         "weights_crc32": run["weights_crc32"],
@@ -125,6 +137,27 @@ def save_small(path: pathlib.Path, model_dir: pathlib.Path, figures: dict[str, A
     }
     with atomic_path(path) as temporary:
         temporary.write_text(json.dumps(record, indent=1))
+
+
+def _numbers(record: Record) -> dict[str, float]:
+    return {key: value for key, value in record.items() if isinstance(value, float)}
+
+
+def load_results(results: pathlib.Path) -> list[Record]:
+    """Reads the small records: one of experiment "cifar100" per model, "cifar100 path" per weight.
+
+    Args:
+        results: their folder; a model without a record is left out.
+    """
+    found = []
+    for name in PAPER:
+        path = results / f"{name}.json"
+        if path.exists():
+            content = json.loads(path.read_text())
+            note = {"name": name, "provenance": content["provenance"], "architecture": "cifar100"}
+            found.append({**content["figures"], **note, "experiment": "cifar100"})
+            found += [{**p, **note, "experiment": "cifar100 path"} for p in content.get("path", [])]
+    return found
 
 
 def table(results: pathlib.Path) -> str:

@@ -173,14 +173,17 @@ def save(figure: Figure, path: pathlib.Path) -> list[pathlib.Path]:
 
 
 def main_of(
-    name: str, draw: Callable[[list[Record]], Figure], caption: Callable[[list[Record]], str]
+    name: str,
+    draw: Callable[[list[Record]], Figure],
+    caption: Callable[[list[Record]], str],
+    load: Callable[[pathlib.Path], list[Record]] = load_run,
 ) -> Callable[[], None]:
     """Returns the `main` of a figure's script: draws --run_dir, says what was written."""
 
     def main() -> None:
         run_dir = app.existing_path("run_dir", RUN_DIR.value)
         output = flags.FLAGS.output or str(run_dir / FIGURES / name)
-        run = load_run(run_dir)
+        run = load(run_dir)
         try:
             written = save(draw(run), pathlib.Path(output))
         except NotMeasured as reason:

@@ -27,6 +27,7 @@ from sparse_embed.experiments import (
     cifar100,
     claims,
     figure_cdf,
+    figure_cifar100,
     figure_rerank,
     figure_roc,
     figure_suboptimality,
@@ -53,6 +54,7 @@ SECTIONS = [  # title, figure
     ("Figures 3b and 3d: how evenly the non-zeros are spread", figure_suboptimality),
     ("Appendix: with and without re-ranking", figure_rerank),
     ("Appendix: verification", figure_roc),
+    ("Appendix: CIFAR-100", figure_cifar100),
 ]
 
 escape = html.escape
@@ -60,14 +62,7 @@ escape = html.escape
 
 def load(run_dir: pathlib.Path, cifar100_dir: pathlib.Path) -> list[Record]:
     """Reads the records of a run, and those of CIFAR-100, which are kept apart."""
-    run = figures.load_run(run_dir)
-    for name in cifar100.PAPER:
-        path = cifar100_dir / f"{name}.json"
-        if path.exists():
-            content = json.loads(path.read_text())
-            note = {"experiment": "cifar100", "name": name, "provenance": content["provenance"]}
-            run.append({**content["figures"], **note, "architecture": "cifar100"})
-    return run
+    return figures.load_run(run_dir) + cifar100.load_results(cifar100_dir)
 
 
 def table(head: list[str], rows: list[list[Any]], caption: str) -> str:
@@ -351,7 +346,7 @@ def render(run: list[Record], found: list[claims.Verdict], run_dir: pathlib.Path
         steps=steps_table(run_dir),
         claims=table(["claim", "verdict", "numbers", "figure"], rows, "The paper's claims"),
         figures="".join(sections),
-        cifar100=cifar100_table(run) + claim_list(found, "cifar100"),
+        cifar100=cifar100_table(run),
         identification=identification_table(run),
         verification=verification_table(run),
         points=json.dumps(tradeoff_points(run)).replace("<", "\\u003c"),

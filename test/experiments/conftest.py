@@ -16,17 +16,19 @@ def vectors(tmp_path_factory):
     return path
 
 
+NOTE = {
+    "time": "2026-01-02T03:04:05Z",
+    "python": "3.12.0",
+    "versions": {"numpy": "2.0.0"},
+    "revision": "0123456789ab",
+    "hardware": {"machine": "x86_64", "processor": "Abacus", "cores": 2},
+}
+
+
 def save_record(folder, name, arrays, **record):
     """Writes a record as `records.update` does, without asking git and the system each time."""
     folder.mkdir(parents=True, exist_ok=True)
-    note = {
-        "time": "2026-01-02T03:04:05Z",
-        "python": "3.12.0",
-        "versions": {"numpy": "2.0.0"},
-        "revision": "0123456789ab",
-        "hardware": {"machine": "x86_64", "processor": "Abacus", "cores": 2},
-    }
-    (folder / f"{name}.json").write_text(json.dumps({"name": name, **record, "provenance": note}))
+    (folder / f"{name}.json").write_text(json.dumps({"name": name, **record, "provenance": NOTE}))
     np.savez(folder / f"{name}.npz", **arrays)
 
 
@@ -121,3 +123,21 @@ def recorded_run(tmp_path_factory):
         experiment="gallery", data="glyphs", method="flops", setting={"weight": 30.0}, **shown,
     )  # fmt: skip
     return run_dir
+
+
+@pytest.fixture(scope="session")
+def cifar100_results(tmp_path_factory):
+    """The paper's own table of CIFAR-100 as records; its sparse models with a second weight."""
+    from sparse_embed.experiments import cifar100
+
+    folder = tmp_path_factory.mktemp("cifar100")
+    for name, (_, (flops, *precisions)) in cifar100.PAPER.items():
+        values = (flops, *(precision / 100 for precision in precisions))
+        figures = dict(zip(cifar100.FIGURES, values, strict=True))
+        path = []
+        if name in ("fast_flops", "fast_l1"):
+            sparser = {key: value / 2 for key, value in figures.items()}
+            path = [{"weight": 4.0, **sparser}, {"weight": 2.0, **figures}]
+        content = {"figures": figures, "path": path, "provenance": NOTE}
+        (folder / f"{name}.json").write_text(json.dumps(content))
+    return folder

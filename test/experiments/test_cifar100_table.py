@@ -83,6 +83,30 @@ def test_of_a_path_the_best_within_the_limit_is_chosen(tmp_path):
     assert cifar100.chosen(tmp_path / "path" / "lambda_1", 0.4).name == "lambda_1"
 
 
+def test_records_of_a_path_have_the_chosen_weight_and_all_others(tmp_path):
+    model_dir = tmp_path / "path" / "lambda_4"
+    model_dir.mkdir(parents=True)
+    config = {"data": {"data_dir": "/home/me"}, "model": {"warm_start": "/home/me/fast_dense"}}
+    run = {"config": config, "seconds": 5.0, "weights_crc32": "0", "curves": [], "provenance": {}}
+    (model_dir / "train.json").write_text(json.dumps(run))
+    found = {
+        f"lambda_{weight}": {
+            "setting": {"weight": weight},
+            "flops_per_row": flops,
+            "precision_at_4_test": 0.5,
+            "queries": 7,
+        }
+        for weight, flops in ((2, 0.6), (4, 0.4))
+    }
+    cifar100.save_small(tmp_path / "fast_l1.json", model_dir, found)
+    assert "/home/me" not in (tmp_path / "fast_l1.json").read_text()
+    one, *path = cifar100.load_results(tmp_path)
+    assert (one["experiment"], one["name"], one["flops_per_row"]) == ("cifar100", "fast_l1", 0.4)
+    assert {record["experiment"] for record in path} == {"cifar100 path"}
+    assert [(point["weight"], point["flops_per_row"]) for point in path] == [(4, 0.4), (2, 0.6)]
+    assert "queries" not in path[0]
+
+
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)
 def test_recorded_runs_are_those_of_the_presets(path):
     recorded = json.loads(path.read_text())["flags"]

@@ -6,7 +6,9 @@ from PIL import Image
 from scipy import integrate, special
 
 from sparse_embed.experiments import (
+    cifar100,
     figure_cdf,
+    figure_cifar100,
     figure_rerank,
     figure_roc,
     figure_suboptimality,
@@ -17,6 +19,7 @@ from sparse_embed.experiments import (
 
 MODULES = [
     figure_cdf,
+    figure_cifar100,
     figure_rerank,
     figure_roc,
     figure_suboptimality,
@@ -127,6 +130,17 @@ def test_cdf_shows_the_sample_and_a_fit_near_it(run):
     # P(N(-1.2, 1) <= 0) = 0.885; a sample of 1000 is within 4 standard deviations, 0.04, of that.
     assert empirical[0] == pytest.approx(0.885, abs=0.04)
     assert np.abs(empirical - fitted).max() < 0.02
+
+
+def test_cifar100_shows_every_weight_the_chosen_one_and_the_paper(cifar100_results):
+    run = cifar100.load_results(cifar100_results)
+    figure = figure_cifar100.draw(run)
+    drawn = lines(figure)
+    np.testing.assert_allclose(drawn["l1"], [[0.235, 0.47], [30.25, 60.50]])
+    np.testing.assert_allclose(drawn["relaxed FLOPs, paper"], [[0.40], [61.05]])
+    large = [line.get_data() for line in figure.axes[1].get_lines() if line.get_markersize() > 9]
+    np.testing.assert_allclose(large[0], [[0.40], [55.23]])  # chosen, and the paper's is the same
+    assert "2026-01-02 on Abacus" in figure_cifar100.caption(run)
 
 
 def test_files_are_vector_and_pixels(run, tmp_path):
