@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -36,7 +36,6 @@ def numpy_l1(a):
 
 
 @given(matrices)
-@settings(deadline=None)
 def test_functions_are_their_definitions(a):
     np.testing.assert_allclose(relaxed_flops(a), numpy_relaxed_flops(a), rtol=1e-12, atol=1e-300)
     np.testing.assert_allclose(l1_norm(a), numpy_l1(a), rtol=1e-12, atol=1e-300)
@@ -91,7 +90,6 @@ def test_gradients():
 
 
 @given(matrices)
-@settings(deadline=None)
 def test_orthogonality_identity(a):
     """For unit-norm rows, F~ is the mean dot product of absolute rows over all ordered pairs."""
     norms = np.linalg.norm(a, axis=1, keepdims=True)
@@ -104,13 +102,11 @@ def test_orthogonality_identity(a):
 
 
 @given(st.integers(1, 8))
-@settings(deadline=None)
 def test_one_hot_vectors_reach_the_bound(d):
     assert float(relaxed_flops(np.eye(d))) == pytest.approx(1 / d)
 
 
 @given(matrices)
-@settings(deadline=None)
 def test_exclusive_lasso_identity(a):
     """n^2 F~ is the exclusive lasso, sum over groups of ||w_g||_1^2, the groups being columns."""
     groups = [a[:, j] for j in range(a.shape[1])]

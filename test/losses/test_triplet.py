@@ -40,7 +40,7 @@ def unit_rows(rng, n, d):
     st.integers(1, 5),
     st.floats(0.01, 2.0),
 )
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_against_loops(seed, n, classes, margin):
     rng = np.random.default_rng(seed)
     labels, embeddings = rng.integers(0, classes, n), unit_rows(rng, n, 3)

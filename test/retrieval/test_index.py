@@ -117,7 +117,7 @@ def matrices(draw, dims, max_rows):
     return scipy.sparse.csr_array(x)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.data())
 def test_corner_cases_equal_algorithm_1(data):
     """Tiny matrices with ties, zeros, huge and tiny values, any k and threshold."""
