@@ -1,0 +1,35 @@
+"""Fields of config dataclasses that say all a flag needs: help, choices and bounds.
+
+A config is a frozen dataclass of such fields. It defines no flag by itself: `flags.config` makes
+one of each field, and library code takes the config as an argument.
+
+    @dataclasses.dataclass(frozen=True)
+    class Options:
+        image_size: int = option(112, "Height and width of the images.", lower=8)
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import Any
+
+
+def option(
+    default: Any,
+    help: str,  # noqa: A002 - what it is everywhere else
+    *,
+    choices: Iterable[str] | Callable[[], Iterable[str]] | None = None,
+    lower: float | None = None,
+    upper: float | None = None,
+) -> Any:
+    """Returns a dataclass field with this default, and what its flag says and allows.
+
+    Args:
+        default: the value without a flag.
+        help: one or two sentences.
+        choices: the words allowed, or a function that returns them, for a table that is slow to
+            import or grows.
+        lower: smallest allowed number.
+        upper: largest allowed number.
+    """
+    metadata = {"help": help, "choices": choices, "lower": lower, "upper": upper}
+    return dataclasses.field(default=default, metadata=metadata)
