@@ -9,21 +9,10 @@ class, CIFAR's 50,000 images in memory, glyphs, and dense embeddings. Training i
 narrow network that each kind of data is for here, on batches that are already in memory.
 """
 
-import pathlib
-import struct
-import tempfile
-import time
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
 from absl import flags
 
+from sparse_embed.experiments.benchmarks.data_speed import measure
 from sparse_embed.flags import app
-
-if TYPE_CHECKING:
-    import keras
-    import tensorflow as tf
 
 _RECORDS_DIR = flags.DEFINE_string(
     "records_dir", None, "Folder of InsightFace's train.rec, train.idx and property."
@@ -34,161 +23,18 @@ _NUM_IMAGES = flags.DEFINE_integer(
 _MEASURE_SECONDS = flags.DEFINE_float(
     "measure_seconds", 5.0, "How long each pipeline and network is timed.", lower_bound=0.1
 )
-_BATCH = 128
-_CLASSES = 100  # of the data made up
-
-
-def jpegs(count: int, size: int) -> Iterable[bytes]:
-    """Yields `count` different pictures with a photograph's mix of coarse and fine structure."""
-    import tensorflow as tf
-
-    rng = np.random.default_rng(0)
-    for _ in range(count):
-        coarse = tf.image.resize(rng.uniform(0, 255, (8, 8, 3)), (size, size), "bicubic")
-        fine = rng.normal(0, 8, (size, size, 3))
-        yield tf.io.encode_jpeg(np.clip(coarse + fine, 0, 255).astype(np.uint8), quality=95).numpy()
-
-
-def write_records(folder: pathlib.Path, images: Iterable[bytes]) -> None:
-    """Writes a record file without identity records, like MXNet's im2rec."""
-    magic = struct.pack("<I", 0xCED7230A)
-    index = []
-    with open(folder / "train.rec", "wb") as file:
-        for key, image in enumerate(images):
-            content = struct.pack("<IfQQ", 0, key % _CLASSES, key, 0) + image
-            if magic in content:
-                continue  # such a record is written in parts; one picture less does not matter here
-            index.append(f"{key}\t{file.tell()}\n")
-            file.write(magic + struct.pack("<I", len(content)) + content + bytes(-len(content) % 4))
-    (folder / "train.idx").write_text("".join(index))
-    (folder / "property").write_text(f"{_CLASSES},112,112")
-
-
-def write_folders(folder: pathlib.Path, images: Iterable[bytes]) -> None:
-    """Writes a folder per class."""
-    for number, image in enumerate(images):
-        target = folder / str(number % _CLASSES) / f"{number}.jpg"
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(image)
-
-
-def in_memory(name: str, array: np.ndarray, augment: Any = None) -> Any:
-    """Returns random labels for an array of images or embeddings."""
-    from sparse_embed.datasets.examples import ArraySource, Examples
-
-    return Examples(
-        name=name,
-        shape=array.shape[1:],
-        source=ArraySource(array),
-        rows=np.arange(len(array)),
-        labels=np.arange(len(array), dtype=np.int32) % _CLASSES,
-        class_names=tuple(map(str, range(_CLASSES))),
-        augment=augment,
-    )
-
-
-def rate(step: Callable[[], object], per_step: int) -> float:
-    """Returns how many examples per second `step` handles, once it has warmed up."""
-    for _ in range(5):
-        step()
-    start, steps = time.perf_counter(), 0
-    while time.perf_counter() - start < _MEASURE_SECONDS.value or steps < 3:
-        step()
-        steps += 1
-    return steps * per_step / (time.perf_counter() - start)
-
-
-def pipeline_rate(batches: "tf.data.Dataset") -> float:
-    """Returns examples per second of a pipeline that nothing waits for."""
-    iterator = iter(batches)
-    return rate(lambda: next(iterator), _BATCH)
-
-
-def training_rate(encoder: "keras.Model", num_classes: int) -> float:
-    """Returns examples per second of training with ArcFace, the batch being in memory."""
-    import keras
-    import tensorflow as tf
-
-    from sparse_embed import losses, models
-
-    model = keras.Model(encoder.input, models.ArcFaceHead(num_classes)(encoder.output))
-    model.compile("adam", losses.ArcFaceLoss())
-    images = tf.random.uniform((_BATCH, *encoder.input_shape[1:]))
-    labels = tf.range(_BATCH) % num_classes
-    return rate(lambda: model.train_on_batch(images, labels), _BATCH)
-
-
-def pipelines(folder: pathlib.Path) -> Iterable[tuple[str, str, "tf.data.Dataset"]]:
-    """Yields (name, the network it feeds, training batches)."""
-    from sparse_embed.datasets import glyphs, image_folder, recordio, tfrecords
-    from sparse_embed.datasets.examples import training_batches
-    from sparse_embed.datasets.shift_flip import random_shift_flip
-
-    rng = np.random.default_rng(0)
-    cifar = in_memory(
-        "cifar100",
-        rng.integers(0, 256, (50000, 32, 32, 3), np.uint8),
-        random_shift_flip,
-    )
-    yield "cifar100", "convnet", training_batches(cifar, _BATCH, seed=0)
-    part = glyphs.split(glyphs.load()).train
-    yield "glyphs", "convnet", glyphs.training_batches(part, _BATCH, seed=0)
-    vectors = in_memory("dense_embeddings", rng.normal(size=(13233, 128)).astype(np.float32))
-    yield "dense_embeddings", "head", training_batches(vectors, _BATCH, seed=0)
-
-    records_dir = folder
-    if _RECORDS_DIR.value:
-        records_dir = app.existing_path("records_dir", _RECORDS_DIR.value, "train.rec")
-    else:
-        write_records(folder, jpegs(_NUM_IMAGES.value, 112))
-    records = recordio.load(records_dir)
-    yield "recordio", "mobilefacenet", training_batches(records, _BATCH, seed=0)
-    some = records.take(np.arange(min(len(records), _NUM_IMAGES.value)))
-    shards = tfrecords.write_shards(some, folder / "shards", num_shards=8)
-    yield "tfrecords", "mobilefacenet", tfrecords.training_batches(shards, _BATCH, seed=0)
-    write_folders(folder / "photos", jpegs(_NUM_IMAGES.value // 4, 250))
-    photos = image_folder.load(folder / "photos", (112, 112, 3))
-    yield "image_folder", "mobilefacenet", training_batches(photos, _BATCH, seed=0)
-
-
-def networks() -> dict[str, tuple[str, Callable[[], "keras.Model"]]]:
-    """Returns name -> (description, builder) of the networks that the pipelines feed."""
-    import keras
-
-    from sparse_embed import models
-
-    def head() -> keras.Model:
-        vectors = keras.Input((128,))
-        return keras.Model(vectors, models.embedding_head(vectors, 512, "relu"))
-
-    def encoder(*arguments: Any) -> Callable[[], keras.Model]:
-        return lambda: models.build_encoder(*arguments)
-
-    return {
-        "convnet": ("convnet on 32x32", encoder("convnet", 512, "relu", (32, 32, 3))),
-        "head": ("sparse head on 128-d", head),
-        "mobilefacenet": (
-            "mobilefacenet of width 0.25 on 112x112",
-            encoder("mobilefacenet", 512, "relu", (112, 112, 3), 0.25),
-        ),
-    }
 
 
 def main() -> None:
     """Measures and prints a table."""
-    known = networks()
-    consumed: dict[str, float] = {}
+    records_dir = None
+    if _RECORDS_DIR.value:
+        records_dir = app.existing_path("records_dir", _RECORDS_DIR.value, "train.rec")
     print(f"{'pipeline':20}{'examples/s':>12}   times what training takes")
-    with tempfile.TemporaryDirectory() as folder:
-        for name, network, batches in pipelines(pathlib.Path(folder)):
-            description, build = known[network]
-            if network not in consumed:  # beside its pipelines, since the machine may be shared
-                consumed[network] = training_rate(build(), num_classes=1000)
-            given, taken = pipeline_rate(batches), consumed[network]
-            print(
-                f"{name:20}{given:12,.0f}   {given / taken:.1f} x {taken:,.0f} ({description})",
-                flush=True,
-            )
+    found = measure(records_dir, _NUM_IMAGES.value, _MEASURE_SECONDS.value)
+    for name, given, taken, description in found:
+        ratio = f"{given / taken:.1f} x {taken:,.0f} ({description})"
+        print(f"{name:20}{given:12,.0f}   {ratio}", flush=True)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ r"""Embeds MegaFace's probes (FaceScrub) and distractors: the file that `evaluat
 
 Lists and noise lists are those of the development kit and of InsightFace. Images in a noise list
 are left out, which is printed and kept with the embeddings; without the list, nothing is left out.
-Of a run with --loss=sdh it is the hash codes that are kept.
+A run with --loss=sdh gives hash codes.
 """
 
 import pathlib
@@ -19,11 +19,11 @@ import numpy as np
 import scipy.sparse
 from absl import flags
 
-from sparse_embed.experiments import embeddings
-from sparse_embed.experiments.embed import embed, searched, searched_suffix
-from sparse_embed.experiments.embeddings import Embeddings
-from sparse_embed.experiments.provenance import provenance
-from sparse_embed.experiments.runs import RECORD, load_encoder, load_record
+from sparse_embed.common.failures import UsageError
+from sparse_embed.experiments.evaluation import embedding_files
+from sparse_embed.experiments.evaluation.embedding import embed, note, searched
+from sparse_embed.experiments.evaluation.embedding_files import Embeddings
+from sparse_embed.experiments.training.run import RECORD, Run
 from sparse_embed.flags import app
 from sparse_embed.flags.output import MODEL_DIR, OUTPUT
 
@@ -54,7 +54,7 @@ def select(kind: str, shape: tuple[int, int, int]) -> tuple["Selection", dict[st
             raise ValueError(f"{list_path}: expected {'no ' * (kind != 'probe')}identities (`id`)")
         selection = megaface.load(images, folder, noises, shape)
     except ValueError as error:
-        raise app.UsageError(f"--{kind}_list, --{kind}_images: {error}") from error
+        raise UsageError(f"--{kind}_list, --{kind}_images: {error}") from error
     noise_list = pathlib.Path(values["noises"]).name if values["noises"] else None
     note = {
         f"{kind}_list": list_path.name,
@@ -67,28 +67,25 @@ def select(kind: str, shape: tuple[int, int, int]) -> tuple["Selection", dict[st
 
 def main() -> None:
     """Reads the flags and embeds."""
-    model_dir = app.existing_path("model_dir", MODEL_DIR.value, holding=RECORD)
-    config = load_record(model_dir)["config"]
-    output = app.writable_file("output", OUTPUT.value, searched_suffix(config))
+    run = Run.open(app.existing_path("model_dir", MODEL_DIR.value, holding=RECORD))
+    output = app.writable_file("output", OUTPUT.value, run.suffix)
     for kind in KINDS:
         for name in ("list", "images"):
             app.existing_path(f"{kind}_{name}", flags.FLAGS[f"{kind}_{name}"].value)
-    encoder = load_encoder(model_dir)
-    encode, sparse = searched(encoder, config)
-    from sparse_embed.datasets import megaface
-
-    note: dict[str, Any] = {"train": config, **provenance(), "megaface": {}}
+    encoder = run.encoder()
+    encode, sparse = searched(run, encoder)
+    left_out: dict[str, Any] = {}
     parts: list[Any] = []
     labels: list[np.ndarray] = []
     for kind in KINDS:
-        selection, left_out = select(kind, encoder.input_shape[1:])
-        note["megaface"] |= left_out
-        batches = megaface.evaluation_batches(selection.examples, 256)
-        vectors, part_labels = embed(encode, batches, sparse)
+        selection, more = select(kind, encoder.input_shape[1:])
+        left_out |= more
+        vectors, part_labels = embed(encode, selection.examples.evaluation_batches(256), sparse)
         parts.append(vectors)
         labels.append(part_labels)  # -1 of distractors
     rows = scipy.sparse.vstack(parts, format="csr") if sparse else np.concatenate(parts)
-    embeddings.save(output, Embeddings(rows, np.concatenate(labels), note))
+    found = Embeddings(rows, np.concatenate(labels), note(run, megaface=left_out))
+    embedding_files.save(output, found)
     print(f"{output}: {len(labels[0])} probes, {len(labels[1])} distractors")
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
+from sparse_embed.common.failures import UsageError
 from sparse_embed.flags import app
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def main() -> None:
         examples = load(source)
         shards = tfrecords.write_shards(examples, shards_dir, _NUM_SHARDS.value)
     except (ValueError, OSError) as error:
-        raise app.UsageError(str(error)) from error
+        raise UsageError(str(error)) from error
     skipped = len(examples) - len(shards)
     print(
         f"{shards_dir}: {len(shards):,} images of {shards.num_classes:,} classes in "

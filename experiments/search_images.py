@@ -16,10 +16,11 @@ import numpy as np
 from absl import flags
 
 from sparse_embed import retrieval
+from sparse_embed.common.failures import UsageError
 from sparse_embed.common.files import atomic_path
-from sparse_embed.experiments.embed import embed
-from sparse_embed.experiments.records import fingerprint
-from sparse_embed.experiments.runs import ENCODER, load_encoder
+from sparse_embed.experiments.evaluation.embedding import embed
+from sparse_embed.experiments.evaluation.records import fingerprint
+from sparse_embed.experiments.training.run import encoder_path, load_encoder
 from sparse_embed.flags import app
 from sparse_embed.flags.output import MODEL_DIR
 
@@ -47,7 +48,7 @@ def open_index(
     try:
         examples = image_folder.load_flat(folder, encoder.input_shape[1:], on_error="skip")
     except ValueError as error:
-        raise app.UsageError(f"--image_folder: {error}") from error
+        raise UsageError(f"--image_folder: {error}") from error
     found = {}
     for image in image_folder.kept_paths(examples):
         status = image.stat()
@@ -59,7 +60,7 @@ def open_index(
         if kept["fingerprint"] == mark:
             print(f"{path}: opened, {len(kept['paths'])} images")
             return retrieval.SparseIndex.load(path), [pathlib.Path(name) for name in kept["paths"]]
-    vectors, _ = embed(encoder, image_folder.evaluation_batches(examples, 128), sparse=True)
+    vectors, _ = embed(encoder, examples.evaluation_batches(128), sparse=True)
     paths = image_folder.kept_paths(examples)
     index = retrieval.SparseIndex.build(vectors)
     note.unlink(missing_ok=True)  # the index first: where there is a note, it is that of the index
@@ -79,7 +80,7 @@ def embed_image(encoder: "keras.Model", path: pathlib.Path) -> Any:
     try:
         image = decode_image(path.read_bytes(), encoder.input_shape[1:], resize=True)
     except Exception as error:  # TensorFlow's, of which there are many
-        raise app.UsageError(f"--query={path}: not an image that can be read") from error
+        raise UsageError(f"--query={path}: not an image that can be read") from error
     import scipy.sparse
 
     return scipy.sparse.csr_array(encoder(normalise(image)[None]).numpy())
@@ -111,9 +112,8 @@ def draw(
 
 def main() -> None:
     """Reads the flags, searches, shows what was found."""
-    model = app.existing_path("model_dir", MODEL_DIR.value)
-    encoder_file = model if model.suffix == ".keras" else model / ENCODER
-    app.existing_path("model_dir", str(encoder_file))
+    app.existing_path("model_dir", MODEL_DIR.value)
+    encoder_file = encoder_path("model_dir", MODEL_DIR.value)
     folder = app.existing_path("image_folder", _FOLDER.value)
     query = app.existing_path("query", _QUERY.value)
     output = app.writable_file("output", flags.FLAGS.output or "nearest.png", ".png")

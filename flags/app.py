@@ -2,28 +2,32 @@
 
 An unknown flag, a value outside its choices, or a path that cannot be used ends the script with one
 line on stderr that names the flag, the value and what was expected, and exit code 2. Anything else
-is a bug and keeps its traceback. `--preset=NAME` stands for the flagfile NAME in `presets/`; flags
-after it replace its own.
+is a bug and keeps its traceback. `--preset=NAME` stands for the flags in `presets/NAME.flags`,
+which may name another preset as their base; flags after it replace its own.
 """
 
 import os
 import pathlib
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 from absl import app, flags
+
+from sparse_embed.common.failures import Failure, UsageError
+from sparse_embed.common.quiet import quiet_tensorflow
+from sparse_embed.flags import config
 
 PRESETS = pathlib.Path(__file__).parent / "presets"
 
 
 def preset_names() -> list[str]:
-    """Returns the names of all presets."""
-    return sorted(path.name.removesuffix(".flags") for path in PRESETS.glob("*.flags"))
+    """Returns the names of all presets; those that begin with _ are only bases of others."""
+    return sorted(path.name.removesuffix(".flags") for path in PRESETS.glob("[!_]*.flags"))
 
 
-# Only for the help: `run` puts the flagfile in its place before flags are parsed.
+# Only for the help: `run` puts the preset's flags in its place before flags are parsed.
 flags.DEFINE_string(
     "preset",
     None,
@@ -31,27 +35,16 @@ flags.DEFINE_string(
 )
 
 
-class Failure(Exception):  # noqa: N818 - not all of them are errors of ours
-    """Ends the script with one line on stderr and `exit_code`, without a traceback."""
-
-    exit_code = 1
-
-
-class UsageError(Failure):
-    """A mistake of the caller that one sentence explains."""
-
-    exit_code = 2
-
-
 def run(main: Callable[[], int | None]) -> NoReturn:
     """Parses the flags, calls `main()` and exits with what it returns (None is 0)."""
+    quiet_tensorflow()
 
     def parse(argv: list[str]) -> list[str]:
-        if {"-h", "--help"} & set(argv):
-            _show_own_flags()
-            app.usage(shorthelp=True, writeto_stdout=True, exitcode=0)
         try:
-            return flags.FLAGS(_expand_presets(argv))
+            expanded = list(expand_presets(argv))
+            if asked := {"-h", "--help", "--helpfull"} & set(expanded):
+                _show_help([word for word in expanded if word not in asked], asked)
+            return flags.FLAGS(expanded)
         except flags.UnrecognizedFlagError as error:
             _fail(UsageError(f"{error}; --help lists the flags"))
         except (flags.Error, UsageError) as error:
@@ -67,6 +60,30 @@ def run(main: Callable[[], int | None]) -> NoReturn:
 
     app.run(guarded, flags_parser=parse)
     raise AssertionError("app.run does not return")
+
+
+def expand_presets(arguments: list[str], above: tuple[str, ...] = ()) -> Iterator[str]:
+    """Yields the arguments with a preset's flags in place of `--preset=NAME` and `--preset NAME`.
+
+    Args:
+        arguments: of a script, or the lines of a preset.
+        above: the presets that these lines are in, which they must not name again.
+    """
+    words = iter(arguments)
+    for word in words:
+        flag, equals, name = word.partition("=")
+        if flag not in ("--preset", "-preset"):
+            yield word
+            continue
+        name = name if equals else next(words, "")
+        path = PRESETS / f"{name}.flags"
+        if not path.exists():
+            raise UsageError(f"--preset={name}: expected one of {', '.join(preset_names())}")
+        if name in above:
+            raise UsageError(f"--preset={name}: expected a base other than itself")
+        lines = (line.strip() for line in path.read_text().splitlines())
+        own = [line for line in lines if line and not line.startswith("#")]
+        yield from expand_presets(own, (*above, name))
 
 
 def writable_folder(flag: str, value: str | None) -> pathlib.Path:
@@ -107,32 +124,20 @@ def _path(flag: str, value: str | None, wanted: str) -> pathlib.Path:
     return pathlib.Path(value).expanduser()
 
 
-def preset_path(name: str) -> pathlib.Path:
-    """Returns the flagfile of a preset, or raises UsageError naming all of them."""
-    path = PRESETS / f"{name}.flags"
-    if not path.exists():
-        raise UsageError(f"--preset={name}: expected one of {', '.join(preset_names())}")
-    return path
-
-
-def _show_own_flags() -> None:
-    """Counts the flags of this package as the script's own, which are those that --help shows."""
+def _show_help(arguments: list[str], asked: set[str]) -> NoReturn:
+    """Prints the help with the values in force, such as a preset's, in place of the defaults."""
+    flags.FLAGS(arguments)
+    for name in flags.FLAGS:
+        if flags.FLAGS[name].present:
+            flags.FLAGS.set_default(name, flags.FLAGS[name].value)
+    config.name_choices()
+    # Counts the flags of this package as the script's own, which are those that --help shows.
     for module, defined in flags.FLAGS.flags_by_module_dict().items():
         if module.startswith(__package__):
             for flag in defined:
                 flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
-
-
-def _expand_presets(argv: list[str]) -> list[str]:
-    """Returns the arguments with flagfiles in place of `--preset=NAME` and `--preset NAME`."""
-    words, expanded = iter(argv), []
-    for word in words:
-        flag, equals, name = word.partition("=")
-        if flag in ("--preset", "-preset"):
-            name = name if equals else next(words, "")
-            word = f"--flagfile={preset_path(name)}"
-        expanded.append(word)
-    return expanded
+    app.usage(shorthelp="--helpfull" not in asked, writeto_stdout=True, exitcode=0)
+    raise AssertionError("app.usage does not return")
 
 
 def _fail(failure: Failure) -> NoReturn:

@@ -5,6 +5,12 @@ from absl import flags
 DISTRACTORS = flags.DEFINE_integer(
     "distractors", 1_000_000, "How many distractors to search among.", lower_bound=1
 )
+PROBE_CLASSES = flags.DEFINE_integer(
+    "probe_classes", 400, "How many of glyphs' test classes the probes are from.", lower_bound=2
+)
+PAIR_COUNT = flags.DEFINE_integer(
+    "pair_count", 6000, "Pairs of glyphs in each verification set, as in LFW.", lower_bound=20
+)
 ONLY = flags.DEFINE_list("only", [], "Methods to evaluate; empty for all.")
 TIMED_QUERIES = flags.DEFINE_integer(
     "timed_queries", 200, "How many queries are timed, one at a time.", lower_bound=1

@@ -8,6 +8,7 @@ rectified Gaussians; it needs SciPy only.
 from sparse_embed.losses import population
 from sparse_embed.losses.arcface import ArcFaceLoss, arcface
 from sparse_embed.losses.regularizers import (
+    ActivationRegularization,
     FlopsRegularization,
     L1Regularization,
     l1_norm,
@@ -16,13 +17,19 @@ from sparse_embed.losses.regularizers import (
 from sparse_embed.losses.schedules import QuadraticWarmup, WeightPath
 from sparse_embed.losses.sdh import SDHLoss, hash_distances, optimal_codes, sdh_triplet
 from sparse_embed.losses.sparsity_metrics import SparsityMetrics, SparsityMonitor
+from sparse_embed.losses.tables import LOSSES, REGULARIZERS, MetricLoss, Regularizer
 from sparse_embed.losses.triplet import TripletSemiHardLoss, triplet_semi_hard
 
 __all__ = [
+    "LOSSES",
+    "REGULARIZERS",
+    "ActivationRegularization",
     "ArcFaceLoss",
     "FlopsRegularization",
     "L1Regularization",
+    "MetricLoss",
     "QuadraticWarmup",
+    "Regularizer",
     "SDHLoss",
     "SparsityMetrics",
     "SparsityMonitor",

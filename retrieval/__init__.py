@@ -1,5 +1,6 @@
-"""Exact sparse search, dense re-ranking, the baselines, and figures of sparsity."""
+"""Exact sparse search, dense re-ranking, the baselines, and metrics of sparsity."""
 
+from sparse_embed.retrieval.baselines import BASELINES, Baseline
 from sparse_embed.retrieval.dense import DenseSearch
 from sparse_embed.retrieval.faiss_search import HNSWSearch, IVFPQSearch, LSHSearch
 from sparse_embed.retrieval.index import Algorithm1, SparseIndex, algorithm1_search
@@ -7,16 +8,20 @@ from sparse_embed.retrieval.megaface import megaface_recall
 from sparse_embed.retrieval.metrics import precision_at_k, recall_at_k
 from sparse_embed.retrieval.pair_verification import verification
 from sparse_embed.retrieval.pca import PCASearch
+from sparse_embed.retrieval.protocol import Search
 from sparse_embed.retrieval.rerank import Reranker, TwoStage
 from sparse_embed.retrieval.sdh import SDHSearch, hash_codes
 from sparse_embed.retrieval.sparsity import (
     activation_probability,
     flops_per_row,
+    sparsity_metrics,
     suboptimality_ratio,
 )
 
 __all__ = [
+    "BASELINES",
     "Algorithm1",
+    "Baseline",
     "DenseSearch",
     "HNSWSearch",
     "IVFPQSearch",
@@ -24,6 +29,7 @@ __all__ = [
     "PCASearch",
     "Reranker",
     "SDHSearch",
+    "Search",
     "SparseIndex",
     "TwoStage",
     "activation_probability",
@@ -33,6 +39,7 @@ __all__ = [
     "megaface_recall",
     "precision_at_k",
     "recall_at_k",
+    "sparsity_metrics",
     "suboptimality_ratio",
     "verification",
 ]

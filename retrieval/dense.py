@@ -29,6 +29,16 @@ class DenseSearch:
         """Bytes of the database."""
         return self._database.nbytes
 
+    @property
+    def settings(self) -> dict[str, int]:
+        """What a record of this search should say of it."""
+        return {"dims": self.shape[1]}
+
+    @property
+    def flops_per_row(self) -> int:
+        """Multiply-adds per row of the scan."""
+        return self.shape[1]
+
     def search(
         self,
         queries: np.ndarray,

@@ -35,19 +35,34 @@ class Algorithm1:
 
     def __init__(self, csr: Matrix):
         self._index = _index.Algorithm1(canonical_csr("csr", csr))
-        self._dims = csr.shape[1]
+        self._shape = csr.shape
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(rows, dimensions)."""
+        return self._shape
 
     @property
     def nbytes(self) -> int:
         """Bytes of the posting lists."""
         return self._index.nbytes
 
+    @property
+    def settings(self) -> dict[str, int]:
+        """What a record of this search should say of it: there is nothing to set."""
+        return {}
+
     def search(
-        self, queries: Matrix, k: int = 1000, threshold: float | None = None
+        self,
+        queries: Matrix,
+        k: int = 1000,
+        threshold: float | None = None,
+        num_threads: int = 1,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """See `algorithm1_search`."""
+        """See `algorithm1_search`; it has one thread, whatever `num_threads`."""
+        del num_threads
         k = check_number("k", k, integer=True, minimum=1)
-        csr = canonical_csr("queries", queries, self._dims)
+        csr = canonical_csr("queries", queries, self.shape[1])
         return self._index.search(csr, k, _score_floor(threshold))
 
 
@@ -107,6 +122,11 @@ class SparseIndex:
     def nbytes_by_part(self) -> dict[str, int]:
         """Bytes of `postings` (accumulation), `rows` (exact scores) and `other`."""
         return self._index.nbytes
+
+    @property
+    def settings(self) -> dict[str, int]:
+        """What a record of this search should say of it: nothing decides its results."""
+        return {}
 
     @property
     def kernels(self) -> str:

@@ -23,7 +23,9 @@ from sparse_embed.retrieval.dense import DenseSearch
 from sparse_embed.retrieval.index import SparseIndex
 from sparse_embed.retrieval.inputs import Matrix
 from sparse_embed.retrieval.metrics import check_labels, check_unit_norm
-from sparse_embed.retrieval.rerank import Index, Reranker
+from sparse_embed.retrieval.protocol import Search
+from sparse_embed.retrieval.protocol import shortlist as first_stage
+from sparse_embed.retrieval.rerank import Reranker
 
 KS = (1, 10, 50, 100)
 NOT_FOUND = np.iinfo(np.int32).max  # rank of a mate that is not on the shortlist
@@ -48,7 +50,7 @@ class PairRanks(NamedTuple):
 
 
 def identification_ranks(
-    index: Index,
+    index: Search,
     probes: Matrix,
     labels: np.ndarray,
     *,
@@ -70,8 +72,8 @@ def identification_ranks(
         index: holds the probes in their order as rows 0 to n - 1, and the distractors after them.
         probes: the queries of the probes, (n, d), as the index takes them.
         labels: (n,) identity of each probe.
-        shortlist: longest shortlist; the paper's is 1000. None is for an index that then returns
-            all it has (k=None), such as `SDHSearch`.
+        shortlist: longest shortlist; the paper's is 1000. None is for all of an
+            index that has `candidates`, such as `SDHSearch`.
         threshold: lowest score on the shortlist, None for any; the paper's is 0.25.
         reranker: dense embeddings of the rows of the index.
         dense_probes: dense embeddings of the probes; goes with `reranker`.
@@ -157,7 +159,7 @@ def _shortlists(index, probes, labels, batch, shortlist, threshold, width, num_t
     while len(batch):
         if width is not None:
             width = min(width, rows)
-        scores, ids = index.search(probes[batch], width, threshold, num_threads)
+        scores, ids = first_stage(index, probes[batch], width, threshold, num_threads)
         is_distractor = ids >= count
         ahead = np.cumsum(is_distractor, axis=1)  # itself included
         # All is known once there are enough distractors, or nothing more to be found.

@@ -48,7 +48,12 @@ class PCASearch:
     @property
     def settings(self) -> dict[str, int]:
         """What a record of this search should say of it."""
-        return {"dims": self._directions.shape[1]}
+        return {"dims": self.flops_per_row}
+
+    @property
+    def flops_per_row(self) -> int:
+        """Multiply-adds per row of the scan: the dimensions kept."""
+        return self._directions.shape[1]
 
     def search(
         self,

@@ -1,11 +1,9 @@
 """Dense re-ranking of a sparse shortlist (the paper's "Sparse retrieval and re-ranking")."""
 
-from typing import Any, Protocol
-
 import numpy as np
 
 from sparse_embed.common.checks import check_choice, check_number
-from sparse_embed.retrieval import _index
+from sparse_embed.retrieval import _index, protocol
 from sparse_embed.retrieval.index import available_kernels
 from sparse_embed.retrieval.inputs import Matrix
 
@@ -73,23 +71,10 @@ class Reranker:
         return _index.rerank_rows(self._rows, queries, ids, k, num_threads, self._kernels)
 
 
-class Index(Protocol):
-    """What `SparseIndex` and the baselines have in common."""
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(rows, dimensions)."""
-
-    def search(
-        self, queries: Any, k: Any = ..., threshold: float | None = ..., num_threads: int = ...
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """The k best rows of each query, `(scores, ids)`."""
-
-
 class TwoStage:
     """An index (sparse, or a baseline) that shortlists and a dense re-ranker that orders."""
 
-    def __init__(self, index: Index, reranker: Reranker):
+    def __init__(self, index: protocol.Search, reranker: Reranker):
         if index.shape[0] != reranker.shape[0]:
             raise ValueError(
                 f"the index has {index.shape[0]} rows and the reranker {reranker.shape[0]}: "
@@ -113,8 +98,8 @@ class TwoStage:
             queries: queries of the index, one per row.
             dense_queries: the same queries, dense.
             k: how many results per query.
-            shortlist: how many rows the index may pass on per query; None for all candidates of an
-                index that has such, which is `SDHSearch`.
+            shortlist: how many rows the index may pass on per query; None for all of an index that
+                has `candidates`, such as `SDHSearch`.
             threshold: smallest score of the index that it passes on, or None.
             num_threads: threads to use.
 
@@ -123,5 +108,5 @@ class TwoStage:
         """
         if shortlist is not None:
             check_number("shortlist", shortlist, integer=True, minimum=1)
-        _, ids = self._index.search(queries, shortlist, threshold, num_threads)
+        _, ids = protocol.shortlist(self._index, queries, shortlist, threshold, num_threads)
         return self._reranker.rerank(dense_queries, ids, k, num_threads)

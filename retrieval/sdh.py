@@ -67,10 +67,15 @@ class SDHSearch:
         """Bytes of the buckets."""
         return self._index.nbytes
 
+    @property
+    def settings(self) -> dict[str, int]:
+        """What a record of this search should say of it."""
+        return {"bits": self.shape[1]}
+
     def search(
         self,
         queries: Matrix,
-        k: int | None = 1000,
+        k: int = 1000,
         threshold: float | None = None,
         num_threads: int = 1,
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -78,8 +83,7 @@ class SDHSearch:
 
         Args:
             queries: (n, bits) of zeros and ones.
-            k: how many results per query; None for all candidates, as many columns as the query
-                with the most of them needs.
+            k: how many results per query.
             threshold: the least number of shared bits; None, and any below 1, mean 1.
             num_threads: threads to use.
 
@@ -89,11 +93,18 @@ class SDHSearch:
         """
         codes = _binary("queries", queries)
         least = 1.0 if threshold is None else max(1.0, check_number("threshold", threshold))
-        if k is not None:
-            return self._index.search(codes, k, least, num_threads)
+        return self._index.search(codes, k, least, num_threads)
+
+    def candidates(
+        self, queries: Matrix, threshold: float | None = None, num_threads: int = 1
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Finds all rows that share a bucket with each query, as `search` does.
+
+        The results have as many columns as the query with the most candidates needs.
+        """
         # There are at most as many candidates as entries in the buckets, and as rows.
-        room = min(int(self._index.flops(codes).max(initial=1)), self.shape[0])
-        scores, ids = self._index.search(codes, room, least, num_threads)
+        room = max(1, min(int(self._index.flops(queries).max(initial=1)), self.shape[0]))
+        scores, ids = self.search(queries, room, threshold, num_threads)
         used = max(1, int((ids >= 0).sum(axis=1).max(initial=0)))
         return scores[:, :used], ids[:, :used]
 
@@ -101,7 +112,7 @@ class SDHSearch:
         """How many rows share a bucket with each query."""
         codes = scipy.sparse.csr_array(queries)
         counts = [
-            (self.search(codes[start : start + 64], None, None, num_threads)[1] >= 0).sum(axis=1)
+            (self.candidates(codes[start : start + 64], None, num_threads)[1] >= 0).sum(axis=1)
             for start in range(0, codes.shape[0], 64)
         ]
         return np.concatenate([np.zeros(0, np.int64), *counts])

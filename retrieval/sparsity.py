@@ -1,4 +1,4 @@
-"""Figures of sparsity: activation probabilities, expected FLOPs per row, sub-optimality ratio."""
+"""Metrics of sparsity: activation probabilities, expected FLOPs per row, sub-optimality ratio."""
 
 import numpy as np
 import scipy.sparse
@@ -46,3 +46,17 @@ def suboptimality_ratio(x: Matrix) -> float:
     p = activation_probability(x)
     even = p.size * p.mean() ** 2
     return float(np.sum(p**2) / even) if even > 0 else float("nan")
+
+
+def sparsity_metrics(x: Matrix) -> dict[str, float]:
+    """The metrics of sparsity under the names that records have for them.
+
+    Returns:
+        `flops_per_row`, `activation_probability` (the mean of all dimensions) and
+        `suboptimality_ratio`.
+    """
+    return {
+        "flops_per_row": flops_per_row(x),
+        "activation_probability": float(activation_probability(x).mean()),
+        "suboptimality_ratio": suboptimality_ratio(x),
+    }

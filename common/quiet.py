@@ -1,0 +1,57 @@
+"""Keeps TensorFlow's start-up messages off the terminal, where our one-line errors go."""
+
+import importlib.abc
+import importlib.util
+import os
+import sys
+import tempfile
+from typing import Any
+
+
+def quiet_tensorflow() -> None:
+    """Makes the first import of TensorFlow silent, if it works.
+
+    Since TensorFlow 2.17, TF_CPP_MIN_LOG_LEVEL does not hold for what is logged while the libraries
+    load and look for GPUs. Who sets it wants to see messages, and gets all of them.
+    """
+    if "TF_CPP_MIN_LOG_LEVEL" not in os.environ and "tensorflow" not in sys.modules:
+        os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"  # warnings stay
+        sys.meta_path.insert(0, _Finder())
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds TensorFlow as everybody does, but has it loaded by `_Loader`."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name != "tensorflow":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader)
+        return spec
+
+
+class _Loader(importlib.abc.Loader):
+    def __init__(self, loader: Any):
+        self._loader = loader
+
+    def create_module(self, spec: Any) -> Any:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: Any) -> None:
+        """Loads the module and looks for devices, with stderr in a file that a failure shows."""
+        sys.stderr.flush()
+        kept = os.dup(2)
+        with tempfile.TemporaryFile() as file:
+            os.dup2(file.fileno(), 2)
+            try:
+                self._loader.exec_module(module)
+                module.config.list_physical_devices()
+            except BaseException:
+                file.seek(0)
+                os.write(kept, file.read())
+                raise
+            finally:
+                os.dup2(kept, 2)
+                os.close(kept)

@@ -1,0 +1,294 @@
+"""Times methods of search in turns: what else the machine does meets all of them alike."""
+
+import dataclasses
+import functools
+import importlib.util
+import pathlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from sparse_embed.common.failures import Failure
+from sparse_embed.common.files import atomic_path
+from sparse_embed.experiments.benchmarks.engines import ENGINES
+from sparse_embed.experiments.benchmarks.workload import Workload, make_workload
+from sparse_embed.experiments.evaluation.records import Record
+from sparse_embed.experiments.reporting.text_table import text_table
+from sparse_embed.retrieval import BASELINES, Baseline, SparseIndex, flops_per_row
+
+BUDGET = 20.0  # seconds per method
+CHECKED = 20  # queries that exact methods must agree on, and others are tuned by
+TRUTH = {"sparse": "SparseIndex", "dense": "dense"}  # whose results are the right ones
+
+Answers = tuple[list[np.ndarray], list[np.ndarray]]
+
+
+def all_methods() -> dict[str, Baseline]:
+    """Returns every method by its name: engines on sparse rows, baselines on dense ones."""
+    return ENGINES | BASELINES
+
+
+@dataclasses.dataclass
+class Method:
+    """A built method: `search(i)` answers query i with `(scores, ids)`, unused ids -1."""
+
+    name: str
+    row: Baseline
+    search: Callable[[int], tuple[np.ndarray, np.ndarray]]
+    settings: dict[str, Any]
+    nbytes: int | None
+    build_seconds: float
+    batch: int = 1  # queries that one call answers
+
+    @property
+    def truth(self) -> str:
+        """Name of the method whose results are the right ones."""
+        return TRUTH[self.row.over]
+
+
+def timed(make: Callable[[], Any]) -> tuple[Any, float]:
+    """What `make` returns, and the seconds it took."""
+    begin = time.perf_counter()
+    made = make()
+    return made, time.perf_counter() - begin
+
+
+def build(name: str, work: Workload) -> list[Method]:
+    """Builds a method at every setting of its grids; SparseIndex also with threads and batches."""
+    row = all_methods()[name]
+    rows, queries = (work.database, work.queries) if row.over == "sparse" else work.dense
+    single = work.single if row.over == "sparse" else [q[None] for q in queries]
+    found = []
+    for setting in row.builds(*rows.shape):
+        make = functools.partial(row.search, rows, **setting, num_threads=work.num_threads)
+        index, seconds = timed(make)
+        for query in row.queries(setting):
+            variants = [(name, 1, 1)]
+            if name == "SparseIndex":
+                variants += [
+                    ("SparseIndex, all threads", work.num_threads, 1),
+                    ("SparseIndex, batch", 1, len(single)),
+                    ("SparseIndex, batch, all threads", work.num_threads, len(single)),
+                ]
+            for label, threads, batch in variants:
+
+                def search(
+                    i: int,
+                    index: Any = index,
+                    query: dict[str, Any] = query,
+                    threads: int = threads,
+                    batch: int = batch,
+                ) -> tuple[Any, Any]:
+                    for attribute, value in query.items():
+                        setattr(index, attribute, value)
+                    asked = single[i] if batch == 1 else queries
+                    scores, ids = index.search(asked, work.k, work.threshold, threads)
+                    return (scores[0], ids[0]) if batch == 1 else (scores, ids)
+
+                settings = index.settings | setting | query
+                if len(variants) > 1:
+                    settings["num_threads"] = threads
+                found.append(Method(label, row, search, settings, index.nbytes, seconds, batch))
+        print(f"built {name} {index.settings | setting} in {seconds:.2f} s", flush=True)
+    return found
+
+
+def answers(method: Method, count: int) -> Answers:
+    """Scores and ids of the first `count` queries."""
+    if method.batch > 1:
+        scores, ids = method.search(0)
+        return list(scores[:count]), list(ids[:count])
+    pairs = [method.search(i) for i in range(count)]
+    return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+
+
+def recall(found: list[np.ndarray], right: list[np.ndarray]) -> float:
+    """Mean share of the right ids that were found; queries without results count as 1."""
+    shares = []
+    for ids, wanted in zip(found, right, strict=True):
+        wanted = wanted[wanted >= 0]
+        shares.append(np.isin(wanted, ids).mean() if len(wanted) else 1.0)
+    return float(np.mean(shares))
+
+
+def check_exact(method: Method, right: Answers, count: int) -> None:
+    """Raises if an exact sparse method does not find the same rows, up to rounding at the edge."""
+    for scores, ids, want, want_ids in zip(*answers(method, count), *right, strict=False):
+        scores, ids = scores[ids >= 0], ids[ids >= 0]
+        want, want_ids = want[want_ids >= 0], want_ids[want_ids >= 0]
+        size = min(len(scores), len(want))
+        edge = want[-1] + 1e-5 if len(want) else np.inf
+        same = np.allclose(scores[:size], want[:size], atol=1e-5) and (
+            set(ids[scores > edge]) == set(want_ids[want > edge])
+        )
+        if method.name.startswith(("SparseIndex", "Algorithm1")):
+            same = np.array_equal(ids, want_ids) and np.array_equal(scores, want)
+        if not same:
+            raise Failure(f"{method.name} disagrees with SparseIndex: one of them is wrong")
+
+
+def fastest_good(methods: list[Method], right: Answers, count: int, min_recall: float) -> Method:
+    """Of one approximate method's settings the fastest whose recall suffices, else the best."""
+    tried = []
+    for method in methods:
+        (_, ids), seconds = timed(functools.partial(answers, method, count))
+        tried.append((recall(ids, right[1][:count]), seconds, method))
+    good = [(seconds, method) for share, seconds, method in tried if share >= min_recall]
+    if good:
+        return min(good, key=lambda pair: pair[0])[1]
+    return max(tried, key=lambda triple: triple[0])[2]
+
+
+def build_all(
+    work: Workload, names: list[str], min_recall: float
+) -> tuple[list[Method], dict[str, Answers]]:
+    """Builds the methods, checks the exact ones, and tunes the others; returns the truth too."""
+    built: list[Method] = []
+    right: dict[str, Answers] = {}
+    count = min(CHECKED, work.queries.shape[0])
+    for name in names:
+        row = all_methods()[name]
+        if row.module and importlib.util.find_spec(row.module) is None:
+            print(f"{name} is left out: {row.module} is not installed")
+            continue
+        if TRUTH[row.over] not in (name, *right):
+            print(f"{name} is left out: it needs {TRUTH[row.over]} to be compared with")
+            continue
+        found = build(name, work)
+        if name in TRUTH.values():
+            right[name] = answers(found[0], work.queries.shape[0])
+        if not row.exact:
+            built.append(fastest_good(found, right[TRUTH[row.over]], count, min_recall))
+            continue
+        for method in found:
+            if row.over == "sparse":
+                check_exact(method, right["SparseIndex"], count)
+            built.append(method)
+    return built, right
+
+
+def measure(methods: list[Method], right: dict[str, Answers], queries: int) -> list[Record]:
+    """Times the methods in turns; slow ones take part in fewer rounds. Fastest first."""
+    times: dict[str, list[float]] = {method.name: [] for method in methods}
+    found: dict[str, list[tuple[int, np.ndarray]]] = {method.name: [] for method in methods}
+    for i in range(queries):
+        for method in methods:
+            taken = times[method.name]
+            if sum(taken) * method.batch > BUDGET and len(taken) >= 5:
+                continue
+            if method.batch > 1 and i % max(1, queries // 10):
+                continue
+            (_, ids), seconds = timed(
+                functools.partial(method.search, 0 if method.batch > 1 else i)
+            )
+            taken.append(seconds / method.batch)
+            if method.batch == 1:
+                found[method.name].append((i, ids))
+    base = np.median(times[methods[0].name])
+    records: list[Record] = []
+    for method in methods:
+        pairs = found[method.name]
+        truth = right[method.truth][1]
+        share = recall([ids for _, ids in pairs], [truth[i] for i, _ in pairs]) if pairs else 1.0
+        taken = times[method.name]
+        records.append(
+            {
+                "method": method.name,
+                "setting": method.settings,
+                "milliseconds_per_query": 1e3 * float(np.median(taken)),
+                "milliseconds_per_query_p99": 1e3 * float(np.percentile(taken, 99)),
+                "timed_queries": len(taken),
+                "ratio": float(np.median(taken) / base),
+                "recall": share,
+                "index_bytes": method.nbytes,
+                "build_seconds": method.build_seconds,
+            }
+        )
+    return sorted(records, key=lambda record: record["milliseconds_per_query"])
+
+
+def table(records: list[Record]) -> str:
+    """The records as a text table, in their order."""
+    head = ["method", "ms/query", "p99", "ratio", "recall", "MB", "build s", "settings"]
+    rows = [
+        [
+            record["method"],
+            f"{record['milliseconds_per_query']:.3f}",
+            f"{record['milliseconds_per_query_p99']:.3f}",
+            f"{record['ratio']:.2f}",
+            f"{record['recall']:.4f}",
+            "" if record["index_bytes"] is None else f"{record['index_bytes'] / 1e6:.0f}",
+            f"{record['build_seconds']:.2f}",
+            " ".join(f"{key}={value}" for key, value in record["setting"].items()),
+        ]
+        for record in records
+    ]
+    return text_table(head, rows)
+
+
+def bandwidth(work: Workload, flops: float, milliseconds: float) -> Record:
+    """How fast the posting lists of a query are read, and how fast one thread reads memory."""
+    some = work.database[:100_000]
+    per_posting = SparseIndex.build(some).nbytes_by_part["postings"] / max(1, some.nnz)
+    touched = per_posting * flops * work.database.shape[0]
+    return {
+        "measured_bytes_per_second": read_bandwidth(),
+        "posting_bytes_per_query": touched,
+        "posting_bytes_per_second": touched / (milliseconds / 1e3),
+    }
+
+
+def read_bandwidth() -> float:
+    """Bytes per second that one thread reads from memory: the best of several sums over 400 MB."""
+    array = np.ones(50_000_000)
+    return array.nbytes / min(timed(array.sum)[1] for _ in range(5))
+
+
+def growth(
+    k: int, threshold: float | None, dims: int, rows: int, nnz: int, signed: bool, seed: int
+) -> list[Record]:
+    """Times over numbers of rows and of non-zeros, beside the expected multiply-adds."""
+    sizes = [10_000 * 10**i for i in range(8) if 10_000 * 10**i < rows] + [rows]
+    cases = [(size, nnz) for size in sizes] + [(min(rows, 100_000), n) for n in (8, 64, 128)]
+    records: list[Record] = []
+    for size, density in cases:
+        database, queries = make_workload(size, dims, density, 100, signed, seed)
+        work = Workload(database, queries, k, threshold)
+        methods = [build(name, work)[0] for name in ("SparseIndex", "Algorithm1")]
+        right = {"SparseIndex": answers(methods[0], 100)}
+        check_exact(methods[1], right["SparseIndex"], CHECKED)
+        for record in measure(methods, right, 100):
+            record |= {"rows": size, "nnz": density, "flops_per_row": flops_per_row(database)}
+            records.append(record)
+            print(
+                f"{size} rows, {density} non-zeros, n sum p^2 = "
+                f"{size * record['flops_per_row']:.3g}: {record['method']} "
+                f"{record['milliseconds_per_query']:.3f} ms"
+            )
+    return records
+
+
+def draw_growth(records: list[Record], path: pathlib.Path) -> None:
+    """Draws time per query against n * sum p_j^2, with a line of slope 1."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(5, 4))
+    work = np.array([record["rows"] * record["flops_per_row"] for record in records])
+    for name in ("SparseIndex", "Algorithm1"):
+        chosen = np.array([record["method"] == name for record in records])
+        taken = np.array([record["milliseconds_per_query"] for record in records])
+        axes.loglog(work[chosen], taken[chosen], "o", label=name)
+    ends = np.array([work.min(), work.max()])
+    axes.loglog(ends, ends * 2e-6, "--", color="grey", label="2 ns per multiply-add")
+    axes.set_xlabel("multiply-adds per query, n · Σ p²")
+    axes.set_ylabel("time per query, ms")
+    axes.legend()
+    figure.tight_layout()
+    with atomic_path(path) as temporary:
+        figure.savefig(temporary, dpi=150)
+    pyplot.close(figure)

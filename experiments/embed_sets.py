@@ -1,0 +1,30 @@
+r"""Embeds the stored evaluation sets of glyphs with every encoder of a run, beside the encoder.
+
+    python -m sparse_embed.experiments.embed_sets --model_dir=runs/flops \
+        --sets=runs/images/identification_400_1000000.npy,runs/images/easy_6000.npy
+
+A set is called what its file's name begins with. A run with --reg_path has an encoder for every
+weight, and all of them are used. Sparse Deep Hashing makes codes of the set for identification
+alone.
+"""
+
+from absl import flags
+
+from sparse_embed.experiments.evaluation.embedding import embed_sets
+from sparse_embed.experiments.training.run import RECORD, Run
+from sparse_embed.flags import app
+from sparse_embed.flags.output import MODEL_DIR
+
+_SETS = flags.DEFINE_list("sets", [], "Stored images (.npy) that draw_glyphs wrote.")
+
+
+def main() -> None:
+    """Reads the flags and embeds."""
+    run = Run.open(app.existing_path("model_dir", MODEL_DIR.value, holding=RECORD))
+    files = [app.existing_path("sets", value) for value in _SETS.value]
+    for path in embed_sets(run, files):
+        print(path)
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,1 @@
+"""What the `evaluate_*` scripts call: embedding, methods of search, protocols, records."""

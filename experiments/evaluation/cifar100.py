@@ -1,0 +1,149 @@
+"""Precision on CIFAR-100 (the paper's appendix "Cifar-100 results"), as records."""
+
+import pathlib
+
+import numpy as np
+
+from sparse_embed import retrieval
+from sparse_embed.experiments.evaluation import records
+from sparse_embed.experiments.evaluation.embedding import embed_part
+from sparse_embed.experiments.evaluation.embedding_files import Embeddings
+from sparse_embed.experiments.evaluation.records import Record
+from sparse_embed.experiments.training.run import Run
+from sparse_embed.retrieval.metrics import drop_self
+
+CURVE = (
+    "step",
+    "seconds",
+    "loss",
+    "regularizer_weight",
+    "sparsity_flops_per_row",
+    "evaluation_flops_per_row",
+    "recall_at_1",
+)
+KS = (4, 16)
+
+
+def evaluate(
+    train: Embeddings, test: Embeddings, active_bits: int | None = None
+) -> tuple[Record, dict[str, np.ndarray]]:
+    """Measures how many of the nearest images are of the query's class.
+
+    Args:
+        train: embeddings of the training images.
+        test: embeddings of the test images, which are the queries.
+        active_bits: None, or bits per hash: then searches hash buckets.
+
+    Returns:
+        Metrics (`precision_at_4_train`, `precision_at_16_train` among the training images,
+        `precision_at_4_test`, ... among the other test images, `dim`, `flops_per_row` and, of
+        sparse embeddings, `activation_probability`, `suboptimality_ratio`), and the raw results:
+        of each of the 16 results of each query whether it is of its class.
+    """
+    metrics: Record = {"queries": len(test.labels), "dim": int(test.vectors.shape[1])}
+    arrays = {}
+    for name, database in (("train", train), ("test", test)):
+        extra = 1 if database is test else 0  # each query finds itself, and that is dropped
+        scores, ids = _search(database, test, max(KS) + extra, active_bits)
+        if extra:
+            scores, ids = drop_self(scores, ids)
+        for k in KS:
+            precision = retrieval.precision_at_k(ids, test.labels, database.labels, k)
+            metrics[f"precision_at_{k}_{name}"] = precision
+        arrays[f"{name}_hits"] = (database.labels[ids] == test.labels[:, None]) & (ids >= 0)
+    metrics["flops_per_row"] = float(metrics["dim"])
+    if active_bits is not None:
+        codes, queries = (retrieval.hash_codes(part.vectors, active_bits) for part in (train, test))
+        candidates = retrieval.SDHSearch(codes).num_candidates(queries).mean() / codes.shape[0]
+        metrics["flops_per_row"] *= float(candidates)
+    elif test.is_sparse:
+        metrics |= retrieval.sparsity_metrics(test.vectors)
+        arrays["activation_probabilities"] = retrieval.activation_probability(test.vectors)
+    return metrics, arrays
+
+
+def _search(
+    database: Embeddings, queries: Embeddings, k: int, active_bits: int | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The k nearest rows of each query: exact, or the nearest in its hash buckets."""
+    if active_bits is not None:
+        codes, query_codes = (
+            retrieval.hash_codes(part.vectors, active_bits) for part in (database, queries)
+        )
+        two_stage = retrieval.TwoStage(
+            retrieval.SDHSearch(codes), retrieval.Reranker(database.vectors)
+        )
+        blocks = [slice(start, start + 256) for start in range(0, len(queries.labels), 256)]
+        found = [
+            two_stage.search(query_codes[some], queries.vectors[some], k, shortlist=None)
+            for some in blocks  # all candidates of a block are in memory at once
+        ]
+        return np.concatenate([part[0] for part in found]), np.concatenate([p[1] for p in found])
+    if database.is_sparse:
+        return retrieval.SparseIndex.build(database.vectors).search(queries.vectors, k)
+    return retrieval.DenseSearch(database.vectors).search(queries.vectors, k)
+
+
+def chosen(run: Run, most_flops: float | None) -> Run:
+    """Returns the encoder that stands for a run: of --reg_path, one of its snapshots.
+
+    It is the one with the best recall@1 of the validation images among those whose FLOPs per row on
+    them are within `most_flops`; if none is, the sparsest. Test images have no part in the choice.
+    """
+    if len(run.snapshots) == 1:
+        return run.snapshots[0]
+    ends = {snapshot.name: snapshot.record["curves"][-1] for snapshot in run.snapshots}
+
+    def flops(snapshot: Run) -> float:
+        return ends[snapshot.name]["evaluation_flops_per_row"]
+
+    limit = float("inf") if most_flops is None else most_flops
+    within = [snapshot for snapshot in run.snapshots if flops(snapshot) <= limit]
+    if not within:
+        return min(run.snapshots, key=flops)
+    return max(within, key=lambda snapshot: ends[snapshot.name]["recall_at_1"])
+
+
+def evaluate_run(
+    run: Run, data_dir: str | None, folder: pathlib.Path, most_flops: float | None
+) -> None:
+    """Updates the record of every encoder of a run.
+
+    A record says in `model` whose it is, in `chosen` whether it stands for the run in the paper's
+    table, and has what the table and its reader need of the training run: flags, curve, seconds.
+
+    Args:
+        run: the run.
+        data_dir: where the data set is now; None for where it was.
+        folder: of the records.
+        most_flops: see `chosen`.
+    """
+    stands = chosen(run, most_flops)
+    for snapshot in run.snapshots:
+        train = snapshot.config.to_dict()
+        train["data"]["data_dir"] = None  # where the data lay decides nothing
+        if train["model"]["warm_start"]:
+            train["model"]["warm_start"] = pathlib.Path(train["model"]["warm_start"]).name
+        curves = snapshot.record["curves"]
+        key = {
+            "experiment": "cifar100",
+            "data": "cifar100",
+            "method": snapshot.method,
+            "setting": snapshot.setting,
+            "model": run.name,
+            "chosen": snapshot is stands,
+            "flags": {"train": train},
+            "train_seconds": snapshot.record["seconds"],
+            "weights_crc32": snapshot.record["weights_crc32"],
+            "curve": [{name: row[name] for name in CURVE if name in row} for row in curves],
+        }
+
+        def make(snapshot: Run = snapshot) -> tuple[Record, dict[str, np.ndarray]]:
+            encoder = snapshot.encoder()
+            train, test = (
+                embed_part(snapshot, encoder, data_dir, split)[0] for split in ("train", "test")
+            )
+            bits = snapshot.config.objective.active_bits if snapshot.config.makes_codes else None
+            return evaluate(train, test, bits)
+
+        records.update(folder, key, [snapshot.encoder_file], make, run.name)

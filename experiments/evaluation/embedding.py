@@ -1,0 +1,137 @@
+"""From an encoder and batches of examples to embeddings."""
+
+import dataclasses
+import pathlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse
+
+from sparse_embed.common.failures import UsageError
+from sparse_embed.common.progress import progress_bar
+from sparse_embed.common.provenance import provenance
+from sparse_embed.experiments.evaluation import embedding_files
+from sparse_embed.experiments.evaluation.embedding_files import Embeddings
+from sparse_embed.experiments.training.data import load_data
+from sparse_embed.experiments.training.run import Run
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+DISTRACTOR_SEED = 1  # of the warps; one for all encoders, whose rows must show the same images
+
+
+def embed(
+    encoder: Callable, batches: "tf.data.Dataset", sparse: bool, quiet: bool = False
+) -> tuple[scipy.sparse.csr_array | np.ndarray, np.ndarray]:
+    """Returns the embeddings of all examples of `batches` and their labels.
+
+    Args:
+        encoder: function of examples that gives a (batch, d) tensor, such as a Keras model.
+        batches: finite, of (examples, labels).
+        sparse: whether to keep only the non-zeros, as a CSR matrix; memory then grows with them.
+        quiet: whether to leave out the progress bar.
+    """
+    parts, labels = [], []
+    for images, batch_labels in progress_bar(
+        batches, desc="embedding", unit="batch", disable=quiet
+    ):
+        vectors = encoder(images).numpy()
+        parts.append(scipy.sparse.csr_array(vectors) if sparse else vectors)
+        labels.append(batch_labels.numpy())
+    rows = scipy.sparse.vstack(parts, format="csr") if sparse else np.concatenate(parts)
+    return rows, np.concatenate(labels)
+
+
+def embed_part(
+    run: Run, encoder: Callable, data_dir: str | None, split: str, views: int = 1, count: int = 0
+) -> tuple[Embeddings, "tf.data.Dataset"]:
+    """Embeds one part of the data set that a run was trained on.
+
+    Args:
+        run: the run.
+        encoder: its encoder, as for `embed`.
+        data_dir: where the data set is now; None for where it was.
+        split: which part.
+        views: how often each example comes, where it is warped anew each time, as glyphs are.
+        count: how many distractors to make, if `split` is that.
+
+    Returns:
+        The embeddings, and the batches that they were made of.
+    """
+    config = run.config.data
+    parts = load_data(dataclasses.replace(config, data_dir=data_dir or config.data_dir))
+    if split not in parts:
+        raise UsageError(f"--split={split}: expected one of {', '.join(parts)}")
+    part: Any = parts[split]
+    if split == "distractors":
+        batches = part.stream(count, 512, DISTRACTOR_SEED)
+    else:
+        batches = part.evaluation_batches(512, views)
+    vectors, labels = embed(encoder, batches, run.is_sparse)
+    return Embeddings(vectors, labels, note(run, split=split)), batches
+
+
+def note(run: Run, **more: Any) -> dict[str, Any]:
+    """Returns what embeddings say of how they were made."""
+    return {**more, "train": run.config.to_dict(), **provenance()}
+
+
+def unit_inputs(batches: "tf.data.Dataset", note: dict[str, Any]) -> Embeddings:
+    """Returns the examples themselves, which must be vectors, scaled to unit norm."""
+    parts, labels = zip(*[(x.numpy(), y.numpy()) for x, y in batches], strict=True)
+    vectors = np.concatenate(parts)
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return Embeddings(vectors / np.maximum(norms, 1e-12), np.concatenate(labels), note)
+
+
+def searched(run: Run, encoder: Callable) -> tuple[Callable, bool]:
+    """What is searched of a run, as a graph, which is faster; and whether it is sparse.
+
+    That is sparse embeddings as they are, dense ones in half precision, and hash codes of Sparse
+    Deep Hashing, as `retrieval.hash_codes` gives them.
+    """
+    import tensorflow as tf
+
+    hashes, sparse = run.config.makes_codes, run.is_sparse
+
+    @tf.function(reduce_retracing=True)
+    def encode(examples: tf.Tensor) -> tf.Tensor:
+        vectors = encoder(examples, training=False)
+        if hashes:
+            largest = tf.math.top_k(vectors, run.config.objective.active_bits).indices
+            return tf.reduce_sum(tf.one_hot(largest, vectors.shape[1]), axis=1)
+        return vectors if sparse else tf.cast(vectors, tf.float16)
+
+    return encode, hashes or sparse
+
+
+def set_name(path: pathlib.Path) -> str:
+    """Returns the name of a stored set of images: what its file's name begins with."""
+    return path.stem.partition("_")[0]
+
+
+def embed_sets(run: Run, files: list[pathlib.Path]) -> list[pathlib.Path]:
+    """Embeds stored images (see `glyph_sets`) with every encoder of a run, beside the encoder.
+
+    Hash codes identify alone: of Sparse Deep Hashing, sets of other names are left out.
+
+    Returns:
+        The files of embeddings: `<set name>.npz` or `.npy` in each encoder's folder.
+    """
+    from sparse_embed.datasets import glyph_sets
+
+    written = []
+    for snapshot in run.snapshots:
+        encode, sparse = searched(snapshot, snapshot.encoder())
+        for path in files:
+            name = set_name(path)
+            if run.config.makes_codes and name != "identification":
+                continue
+            labels = np.load(path.with_suffix(".labels.npy"))
+            vectors, labels = embed(encode, glyph_sets.stored_batches(path, labels, 512), sparse)
+            written.append(snapshot.folder / f"{name}{snapshot.suffix}")
+            found = Embeddings(vectors, labels, note(snapshot, split=name))
+            embedding_files.save(written[-1], found)
+    return written

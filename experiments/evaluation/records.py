@@ -1,0 +1,129 @@
+"""The folder of evaluation records: what `evaluate_*` write, and figures, claims and tables read.
+
+A *record* is one method with one setting: `<name>.json`, a flat JSON object, and beside it
+`<name>.npz`, the raw results (ranks, scores, hits), from which its *metrics*, the numbers measured,
+can be computed again. A *figure* is a picture of records. Keys:
+
+    name               of the files
+    experiment         "megaface", "verification", "cifar100", "activations" or "gallery"
+    data               which data it was measured on, such as "glyphs"
+    method             a regularizer ("flops", "l1"), a baseline ("dense", "pca", ...) or "sdh"
+    setting            what tells apart the points of its curve: {"weight": 30}, {"bits": 256}
+    reranked           whether a shortlist was re-ranked with dense embeddings (megaface)
+    recall_at_<k>, authors_recall_at_<k>, accuracy, val_at_far_<f>, precision_at_<k>_train, ...
+    milliseconds_per_query, timed_queries, build_seconds, index_bytes (megaface)
+    dim, flops_per_row, activation_probability, suboptimality_ratio
+    flags              of the script and, where there was one, of the training run
+    fingerprint        of all that decides the result: settings and the content of the input files
+    provenance         versions, hardware, revision, time
+
+A metric that a method does not have is absent. A record whose fingerprint is unchanged is not made
+again.
+"""
+
+import functools
+import hashlib
+import json
+import pathlib
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from sparse_embed.common.files import atomic_path
+from sparse_embed.common.provenance import provenance
+
+Record = dict[str, Any]
+
+
+def record_name(key: Record, *more: Any) -> str:
+    """Returns a file name made of what tells a record from all others: its key, and `more`."""
+    setting = [f"{name}={value}" for name, value in key["setting"].items()]
+    size = [key["distractors"]] if "distractors" in key else []
+    parts = [key["experiment"], key["data"], *size, key["method"], *setting, *more]
+    return re.sub(r"[^A-Za-z0-9._=-]+", "_", "-".join(str(part) for part in parts if part != ""))
+
+
+def update(
+    folder: pathlib.Path,
+    key: Record,
+    files: Iterable[pathlib.Path],
+    make: Callable[[], tuple[Record, dict[str, np.ndarray]]],
+    *more_name: str,
+) -> bool:
+    """Makes and saves a record, unless it is there and nothing that decides it has changed.
+
+    Args:
+        folder: of the records.
+        key: what identifies and decides it: experiment, data, method, setting, flags.
+        files: whose content decides it too.
+        make: returns its metrics and raw results.
+        *more_name: what else its name has to say, see `record_name`.
+
+    Returns:
+        Whether it was made.
+    """
+    name, mark = record_name(key, *more_name), fingerprint(key, files)
+    path = folder / f"{name}.json"
+    if path.exists() and json.loads(path.read_text()).get("fingerprint") == mark:
+        print(f"{name}: unchanged")
+        return False
+    metrics, arrays = make()
+    record = {"name": name, **key, **metrics, "fingerprint": mark, "provenance": provenance()}
+    # The raw results first: where there is a record, they are too.
+    with atomic_path(path.with_suffix(".npz")) as temporary:
+        np.savez_compressed(temporary, **arrays)  # type: ignore[arg-type]
+    with atomic_path(path) as temporary:
+        temporary.write_text(json.dumps(record, indent=1))
+    print(f"{name}: {summary(record)}", flush=True)
+    return True
+
+
+def load(folder: pathlib.Path, experiment: str | None = None) -> list[Record]:
+    """Reads all records, or those of one experiment, in the order of their names."""
+    found = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    return [record for record in found if experiment in (None, record["experiment"])]
+
+
+def load_arrays(folder: pathlib.Path, record: Record) -> dict[str, np.ndarray]:
+    """Reads the raw results of a record."""
+    with np.load(folder / f"{record['name']}.npz") as file:
+        return dict(file)
+
+
+def fingerprint(key: Record, files: Iterable[pathlib.Path]) -> str:
+    """Returns a digest of a JSON object and the content of files."""
+    digest = hashlib.blake2b(json.dumps(key, sort_keys=True).encode(), digest_size=16)
+    for path in files:
+        status = path.stat()
+        digest.update(_content_digest(path, status.st_size, status.st_mtime_ns))
+    return digest.hexdigest()
+
+
+@functools.cache
+def _content_digest(path: pathlib.Path, size: int, modified: int) -> bytes:
+    """Digest of a file; size and time are there to tell the cache of a change."""
+    del size, modified
+    digest = hashlib.blake2b(digest_size=16)
+    with open(path, "rb") as file:
+        while block := file.read(1 << 24):
+            digest.update(block)
+    return digest.digest()
+
+
+def summary(record: Record) -> str:
+    """The metrics of a record in one line."""
+    names = [
+        name
+        for name, value in record.items()
+        if isinstance(value, float) and not name.startswith("authors")
+    ]
+    return ", ".join(f"{name} {record[name]:.4g}" for name in names)
+
+
+def save_all(path: pathlib.Path, records: list[Record], **more: Any) -> None:
+    """Writes records that no figure needs, with `more` about them, as one JSON file."""
+    content = {**more, "records": records, "provenance": provenance()}
+    with atomic_path(path) as temporary:
+        temporary.write_text(json.dumps(content, indent=1))

@@ -1,0 +1,1 @@
+"""What `report` and `figure` call: figures, claims and tables, all from records alone."""

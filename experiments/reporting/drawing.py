@@ -1,0 +1,94 @@
+"""How figures look: style, colours and markers of methods, panels, files."""
+
+import logging
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import matplotlib
+from matplotlib.figure import Figure
+
+from sparse_embed.common.files import atomic_path
+from sparse_embed.common.looks import Look
+from sparse_embed.experiments.evaluation.records import Record
+from sparse_embed.experiments.reporting.selection import by_architecture
+from sparse_embed.retrieval import BASELINES
+
+logging.getLogger("fontTools").setLevel(logging.WARNING)  # it tells of each table of each font
+
+FORMATS = ("svg", "pdf", "png")
+_STYLE: Any = {
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "svg.fonttype": "none",  # text stays text: small files, and it can be searched
+    "pdf.fonttype": 42,
+    "savefig.dpi": 150,
+}
+
+
+OTHER_LOOKS = {"sdh": Look("SDH", "#CC79A7", "X"), "sparse": Look("sparse", "#999933", "p")}
+
+
+def look(method: str) -> Look:
+    """Returns how a method is shown; one that is in no table keeps its name, in grey."""
+    from sparse_embed.losses import REGULARIZERS  # which imports TensorFlow
+
+    if method in REGULARIZERS:
+        return REGULARIZERS[method].look
+    if method in BASELINES:
+        return BASELINES[method].look
+    return OTHER_LOOKS.get(method, Look(method, "#7F7F7F", "h"))
+
+
+def methods(records: list[Record]) -> Iterator[tuple[str, Look]]:
+    """Yields the methods of some records and their looks, in the order of legends."""
+    from sparse_embed.losses import REGULARIZERS
+
+    order = [*REGULARIZERS, *OTHER_LOOKS, *BASELINES]
+    found = {record["method"] for record in records}
+    for method in [name for name in order if name in found] + sorted(found - set(order)):
+        yield method, look(method)
+
+
+def new_figure(columns: int, rows: int = 1, width: float = 4.6, height: float = 3.6) -> Any:
+    """Returns a figure and its axes, (rows, columns), in our style."""
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
+        return figure, figure.subplots(rows, columns, squeeze=False)
+
+
+def panels(shown: list[Record], **size: Any) -> tuple[Figure, list[tuple[Any, list[Record]]]]:
+    """Returns a figure with one panel per architecture: each one's axis, titled, and records."""
+    parts = list(by_architecture(shown))
+    figure, axes = new_figure(len(parts), **size)
+    for axis, (architecture, _) in zip(axes[0], parts, strict=True):
+        axis.set_title(architecture)
+    return figure, [(axis, part) for axis, (_, part) in zip(axes[0], parts, strict=True)]
+
+
+def plot(axis: Any, curve: list[Record], x: str, y: str, line: str, **look: Any) -> None:
+    """Draws one value of some records against another, in their order."""
+    axis.plot([record[x] for record in curve], [record[y] for record in curve], line, **look)
+
+
+def legend_below(figure: Figure, axis: Any) -> None:
+    """Puts the legend of one panel below all of them, where it hides nothing."""
+    handles, labels = axis.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
+
+
+def save(figure: Figure, path: pathlib.Path) -> list[pathlib.Path]:
+    """Writes a figure as SVG, PDF and PNG; `path` has no suffix, or one that does not count."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    written = []
+    # The salt makes the ids in an SVG its own, so that several can stand in one page.
+    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": path.stem}):
+        for suffix in FORMATS:
+            written.append(path.parent / f"{path.stem}.{suffix}")
+            dated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}  # same data, same file
+            with atomic_path(written[-1]) as temporary:
+                figure.savefig(temporary, transparent=suffix != "png", metadata=dated.get(suffix))
+    return written

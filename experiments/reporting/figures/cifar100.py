@@ -1,0 +1,59 @@
+"""Appendix "Cifar-100 results": precision against multiply-adds per row, every weight tried.
+
+The paper's table has one point of each curve; both are drawn from the records of `cifar100`.
+"""
+
+from matplotlib.figure import Figure
+
+from sparse_embed.experiments.evaluation.records import Record
+from sparse_embed.experiments.reporting import drawing, selection
+from sparse_embed.experiments.reporting.cifar100_table import METRICS, PAPER, in_table
+
+MODELS = ("fast_flops", "fast_l1")
+PANELS = {
+    "precision_at_4_train": "test images among the training images",
+    "precision_at_4_test": "test images among each other",
+}
+
+
+def points(records: list[Record]) -> list[Record]:
+    """Returns the records shown, by rising cost."""
+    what = "CIFAR-100 at several weights"
+    found = selection.needed(records, what, experiment="cifar100", model=MODELS)
+    return sorted(found, key=lambda record: record["flops_per_row"])
+
+
+def draw(records: list[Record]) -> Figure:
+    """Draws a curve for each regularizer; what stands in the table is larger, the paper hollow."""
+    shown = points(records)
+    figure, axes = drawing.new_figure(len(PANELS))
+    for axis, (key, title) in zip(axes[0], PANELS.items(), strict=True):
+        for name in MODELS:
+            curve = selection.select(shown, model=name)
+            if not curve:
+                continue
+            look = drawing.look(curve[0]["method"])
+            costs = [record["flops_per_row"] for record in curve]
+            percent = [100 * record[key] for record in curve]
+            axis.plot(costs, percent, "-" + look.marker, color=look.colour, label=look.label)
+            if (record := in_table(curve, name)) is not None:
+                place = record["flops_per_row"], 100 * record[key]
+                axis.plot(*place, look.marker, color=look.colour, markersize=11)
+            row, numbers = PAPER[name]
+            paper = dict(zip(METRICS, numbers, strict=True))
+            hollow = {"color": look.colour, "markerfacecolor": "none", "markersize": 11}
+            place = paper["flops_per_row"], paper[key]
+            axis.plot(*place, look.marker, **hollow, label=f"{row}, paper")
+        axis.set(title=title, xlabel="multiply-adds per row", ylabel="precision@4, percent")
+    drawing.legend_below(figure, axes[0][0])
+    return figure
+
+
+def caption(records: list[Record]) -> str:
+    """Says what is shown, and when and on what it was measured."""
+    return (
+        "Precision of the four nearest images without re-ranking, d = 64, against multiply-adds "
+        "per row; upper left is better. Each curve is one training run with rising weights of its "
+        "penalty. Large points stand in the table, chosen on validation images within the paper's "
+        f"cost; hollow ones are the paper's. {selection.origin(points(records))}"
+    )

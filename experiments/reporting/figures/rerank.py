@@ -1,0 +1,50 @@
+"""Appendix, "Results without re-ranking": the sparse methods with and without the second stage.
+
+Results of one regularizer have one colour; diamonds are re-ranked, triangles are not.
+"""
+
+from matplotlib.figure import Figure
+
+from sparse_embed.experiments.evaluation.records import Record
+from sparse_embed.experiments.reporting import drawing, selection
+from sparse_embed.experiments.reporting.figures.tradeoff import AXES, describe
+
+
+def points(records: list[Record]) -> list[Record]:
+    """Returns the records shown, by rising time."""
+    found = selection.sparse_identification(records)
+    return sorted(found, key=lambda record: record["milliseconds_per_query"])
+
+
+def draw(records: list[Record]) -> Figure:
+    """Draws diamonds with and triangles without re-ranking, as the paper does."""
+    shown = points(records)
+    figure, panels = drawing.panels(shown)
+    for axis, part in panels:
+        for method, look in drawing.methods(shown):
+            for reranked, marker, line, word in (
+                (True, "D", "-", "re-ranked"),
+                (False, "^", "--", "alone"),
+            ):
+                curve = selection.select(part, method=method, reranked=reranked)
+                drawing.plot(
+                    axis,
+                    curve,
+                    "milliseconds_per_query",
+                    "recall_at_1",
+                    line + marker,
+                    color=look.colour,
+                    label=f"{look.label}, {word}",
+                )
+        axis.set(**AXES)
+    drawing.legend_below(figure, panels[0][0])
+    return figure
+
+
+def caption(records: list[Record]) -> str:
+    """Says what is shown, on what data, and when it was measured."""
+    shown = points(records)
+    return (
+        "Recall@1 and time per query of the sparse methods, with (diamonds) and without "
+        f"(triangles) re-ranking by dense embeddings. {describe(shown)} {selection.origin(shown)}"
+    )

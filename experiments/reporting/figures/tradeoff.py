@@ -1,0 +1,70 @@
+"""Figures 3a and 3c: time per query against recall@1, one panel per architecture, all methods.
+
+Everything that has a shortlist is shown with it re-ranked, and its time includes that.
+"""
+
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from sparse_embed.experiments.evaluation.records import Record
+from sparse_embed.experiments.reporting import drawing, selection
+
+AXES: Any = {
+    "xscale": "log",
+    "xlabel": "time per query, ms (one thread)",
+    "ylabel": "recall@1",
+}
+
+
+def points(records: list[Record], what: str = "identification") -> list[Record]:
+    """Returns the records shown, each method's by rising time.
+
+    Those are the re-ranked ones, if the method has any: what searches the dense embeddings
+    themselves has nothing to re-rank.
+    """
+    found = selection.needed(records, what, experiment="megaface")
+    two_stage = {record["method"] for record in found if record["reranked"]}
+    shown = [record for record in found if record["reranked"] == (record["method"] in two_stage)]
+    return sorted(shown, key=lambda record: record["milliseconds_per_query"])
+
+
+def draw(records: list[Record]) -> Figure:
+    """Draws a curve for each method, a point for each of its settings."""
+    shown = points(records)
+    figure, panels = drawing.panels(shown, width=5.2, height=4.2)
+    for axis, part in panels:
+        for method, look in drawing.methods(part):
+            drawing.plot(
+                axis,
+                selection.select(part, method=method),
+                "milliseconds_per_query",
+                "recall_at_1",
+                "-" + look.marker,
+                color=look.colour,
+                label=look.label,
+                markersize=11 if method == "dense" else 6,
+                linewidth=1.2,
+                zorder=3 if method == "flops" else 2,
+            )
+        axis.set(**AXES)
+    drawing.legend_below(figure, panels[0][0])
+    return figure
+
+
+def caption(records: list[Record]) -> str:
+    """Says what is shown, on what data, and when it was measured."""
+    shown = points(records)
+    return (
+        "Time per query (median, one thread, re-ranking included) against recall@1; upper left is "
+        f"better. {describe(shown)} {selection.origin(shown)}"
+    )
+
+
+def describe(shown: list[Record]) -> str:
+    """Returns what was searched for, and among what."""
+    first = shown[0]
+    return (
+        f"Data: {first['data']}, {first['probes']:,} probes of unseen classes among "
+        f"{first['distractors']:,} distractors."
+    )

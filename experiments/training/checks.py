@@ -1,0 +1,121 @@
+"""Refuses flags that do not go together, before any work is done."""
+
+import math
+
+from absl import logging
+
+from sparse_embed.common.failures import UsageError
+from sparse_embed.datasets.catalogue import DATASETS
+from sparse_embed.experiments.training.run import encoder_path
+from sparse_embed.flags.config import check_choices
+from sparse_embed.flags.train_config import TrainConfig
+
+
+def check(config: TrainConfig) -> None:
+    """Raises UsageError naming the flags, their values and what was expected."""
+    data, model, objective = config.data, config.model, config.objective
+    optimization, distribution = config.optimization, config.distribution
+    check_choices(data)
+    try:
+        objective.weights  # noqa: B018 - it raises
+    except ValueError as error:
+        raise UsageError(
+            f"--reg_path={objective.reg_path}: expected increasing positive weights, such as "
+            "10,20,40"
+        ) from error
+    dense = model.activation == "none"
+    regularized = objective.regularizer != "none"
+    is_step = optimization.learning_rate_schedule == "step"
+    is_sdh = objective.loss == "sdh"
+    refused = [
+        (
+            DATASETS[data.dataset].needs_data_dir and data.data_dir is None,
+            f"--dataset={data.dataset} needs --data_dir",
+        ),
+        (
+            regularized and dense,
+            f"--regularizer={objective.regularizer} needs --activation=relu or soft_threshold, "
+            "which can be exactly zero",
+        ),
+        (
+            dense and model.initial_probability is not None,
+            f"--initial_probability={model.initial_probability} needs --activation=relu or "
+            "soft_threshold",
+        ),
+        (
+            objective.loss == "arcface" and objective.margin > math.pi / 2,
+            f"--margin={objective.margin}: expected at most pi/2 with --loss=arcface",
+        ),
+        (
+            is_step and not 0 < optimization.decay_steps < optimization.steps,
+            f"--decay_steps={optimization.decay_steps}: expected 1 to {optimization.steps - 1}, "
+            "within --steps, with --learning_rate_schedule=step",
+        ),
+        (
+            not is_step and optimization.decay_steps > 0,
+            f"--decay_steps={optimization.decay_steps} needs --learning_rate_schedule=step",
+        ),
+        (
+            distribution.strategy != "mirrored" and distribution.logical_cpus > 1,
+            f"--logical_cpus={distribution.logical_cpus} needs --strategy=mirrored",
+        ),
+        (
+            objective.reg_path is not None and not regularized,
+            f"--reg_path={objective.reg_path} needs a --regularizer",
+        ),
+        (
+            objective.reg_path is None and optimization.path_steps is not None,
+            f"--path_steps={optimization.path_steps} needs --reg_path",
+        ),
+        (
+            not model.warm_start_head and model.warm_start is None,
+            "--nowarm_start_head needs --warm_start",
+        ),
+        (
+            not model.train_backbone and model.warm_start is None,
+            "--notrain_backbone needs --warm_start: it would train on random features",
+        ),
+        (
+            is_sdh and (not dense or regularized),
+            "--loss=sdh makes codes of dense embeddings: it needs --activation=none and "
+            "--regularizer=none",
+        ),
+        (
+            is_sdh and objective.active_bits > model.embedding_dim,
+            f"--active_bits={objective.active_bits}: expected at most --embedding_dim="
+            f"{model.embedding_dim}",
+        ),
+        (
+            optimization.batch_size % optimization.examples_per_class != 0,
+            f"--examples_per_class={optimization.examples_per_class}: expected a divisor of "
+            f"--batch_size={optimization.batch_size}",
+        ),
+        (
+            optimization.xla and (distribution.strategy in ("mirrored", "multi_worker") or is_sdh),
+            "--xla can compile neither sums over replicas nor the solver of SDH: it needs "
+            "--strategy=one_device or auto, and --loss=arcface or triplet",
+        ),
+    ]
+    for is_refused, message in refused:
+        if is_refused:
+            raise UsageError(message)
+    if model.warm_start is not None:
+        encoder_path("warm_start", model.warm_start)
+    if regularized and objective.warmup_steps > optimization.steps:
+        logging.warning(
+            "--warmup_steps=%d is beyond --steps=%d: lambda will not reach its full weight",
+            objective.warmup_steps,
+            optimization.steps,
+        )
+    check_choices(model, objective)  # last: it imports Keras
+
+
+def warn_of_collapse(config: TrainConfig, num_classes: int) -> None:
+    """Warns of dimensions that can become one per class."""
+    if config.objective.regularizer != "none" and config.model.embedding_dim >= num_classes:
+        logging.warning(
+            "--embedding_dim=%d is not below the %d training classes: a sparse model can collapse "
+            "to one dimension per class and fail on unseen classes (section 4 of the paper)",
+            config.model.embedding_dim,
+            num_classes,
+        )

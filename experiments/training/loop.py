@@ -1,0 +1,211 @@
+"""`train`: from a config to a run, or on from where a killed one stopped."""
+
+import dataclasses
+import functools
+import json
+import pathlib
+import zlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sparse_embed.common.failures import UsageError
+from sparse_embed.common.files import atomic_path
+from sparse_embed.experiments.evaluation.provenance import provenance
+from sparse_embed.experiments.training import checkpoints, devices, run
+from sparse_embed.experiments.training.build import build
+from sparse_embed.experiments.training.checks import warn_of_collapse
+from sparse_embed.experiments.training.data import load_data
+from sparse_embed.experiments.training.run import RECORD, Run, encoder_path, load_encoder
+from sparse_embed.experiments.training.warm_start import copy_weights
+from sparse_embed.flags.train_config import LoggingConfig, TrainConfig
+
+if TYPE_CHECKING:
+    import keras
+
+    from sparse_embed.datasets.examples import Part
+
+CONFIG = "config.json"
+
+
+def train(config: TrainConfig, model_dir: pathlib.Path, log: LoggingConfig) -> Run:
+    """Trains an encoder, or goes on with it, and saves it with its record.
+
+    A run that has ended is left as it is.
+    """
+    if devices.is_chief():
+        check_same_experiment(model_dir, config)
+    if (model_dir / RECORD).exists():
+        return Run.open(model_dir)
+    rerank = (
+        encoder_path("rerank_model_dir", log.rerank_model_dir) if log.rerank_model_dir else None
+    )
+    optimization = config.optimization
+    strategy = devices.set_up(config.distribution, optimization.seed)
+    # Only now: a mistake is told at once, and nothing has used the devices before they are set up.
+    from sparse_embed.experiments.training.recorder import Intervals, Recorder
+
+    parts = load_data(config.data)
+    part = parts["train"]
+    if devices.is_chief():
+        check_same_experiment(model_dir, config, part.num_classes)
+    warn_of_collapse(config, part.num_classes)
+    batch_size = optimization.batch_size * strategy.num_replicas_in_sync
+    encoder, model = build(config, part.shape, part.num_classes, strategy)
+    with strategy.scope():
+        start = checkpoints.restore(model_dir / "checkpoints" / checkpoints.LAST, model)
+        if start == 0 and config.model.warm_start is not None:
+            earlier = load_encoder(encoder_path("warm_start", config.model.warm_start))
+            copy_weights(earlier, encoder, config.model.warm_start_head)
+    draw = functools.partial(part.training_batches, batch_size, optimization.seed)
+    if optimization.examples_per_class > 1:
+        draw = functools.partial(draw, pick=_class_groups(part, config))
+    if devices.is_chief() and not (model_dir / CONFIG).exists():
+        save_start(model_dir, config, part.num_classes)
+    recorder = Recorder(
+        model_dir,
+        encoder,
+        config.ends,
+        start,
+        batch_size,
+        Intervals(log.evaluate_every, log.checkpoint_every),
+        next(iter(draw()))[0][:256].numpy(),
+        evaluator(encoder, parts, rerank) if devices.is_chief() else None,
+        writes=devices.is_chief(),
+    )
+
+    def record(weight: float) -> dict[str, Any]:
+        objective = dataclasses.replace(config.objective, regularizer_weight=weight)
+        return {
+            "config": dataclasses.replace(config, objective=objective).to_dict(),
+            "num_classes": part.num_classes,
+            "replicas": strategy.num_replicas_in_sync,
+            "seconds": sum(row["seconds"] for row in recorder.curves),
+            "weights_crc32": _checksum(encoder),
+            "curves": recorder.curves,
+            "provenance": provenance(),
+        }
+
+    for weight, end in zip(config.objective.weights, config.ends, strict=True):
+        if end < start:
+            continue
+        # An "epoch" of Keras is an interval of the curves here; the last one may be shorter.
+        for stop, interval in _intervals(start, end, log.summary_every):
+            model.fit(
+                draw(start_step=start),
+                epochs=(stop - start) // interval,
+                steps_per_epoch=interval,
+                verbose=0,
+                callbacks=[recorder],
+            )
+            start = stop
+        if config.objective.reg_path is not None and devices.is_chief():
+            run.save(run.snapshot_folder(model_dir, weight), encoder, record(weight))
+    recorder.close()
+    result = record(config.objective.weights[-1])
+    if devices.is_chief():
+        return run.save(model_dir, encoder, result)
+    return Run(model_dir, config, result)
+
+
+def evaluator(
+    encoder: "keras.Model", parts: dict[str, "Part"], rerank: pathlib.Path | None
+) -> Callable[[], dict[str, float]] | None:
+    """Returns a function that measures recall and cost on validation classes; None without any.
+
+    Args:
+        encoder: what is trained.
+        parts: of the data set.
+        rerank: file of the encoder whose dense embeddings re-rank, if any.
+    """
+    from sparse_embed import retrieval
+    from sparse_embed.experiments.evaluation.embedding import embed
+    from sparse_embed.experiments.evaluation.leave_one_out import recalls
+
+    if "validation" not in parts:
+        return None
+    batches = parts["validation"].evaluation_batches(512)
+    dense = None
+    if rerank is not None:
+        dense, _ = embed(load_encoder(rerank), batches, sparse=False, quiet=True)
+
+    def evaluate() -> dict[str, float]:
+        vectors, labels = embed(encoder, batches, sparse=True, quiet=True)
+        cost = {"evaluation_flops_per_row": float(retrieval.flops_per_row(vectors))}
+        return {**recalls(vectors, labels, dense), **cost}
+
+    return evaluate
+
+
+def check_same_experiment(
+    model_dir: pathlib.Path, config: TrainConfig, num_classes: int | None = None
+) -> None:
+    """Refuses what would make the run in `model_dir` another experiment than was started there.
+
+    Args:
+        model_dir: folder of the run; nothing is refused if none was started there.
+        config: what the flags say now.
+        num_classes: how many training classes the data has, once that is known.
+    """
+    path = model_dir / CONFIG
+    if not path.exists():
+        return
+    # A flag that did not exist when the run was started had the effect of its default.
+    before = {**TrainConfig().identity, **json.loads(path.read_text())}
+    now = config.identity
+    changed = [
+        f"--{name} was {before.get(name)}, now {now[name]}"
+        for name in sorted(now)
+        if before.get(name) != now[name]
+    ]
+    if num_classes is not None and before.get("num_classes", num_classes) != num_classes:
+        changed.append(
+            f"--data_dir={config.data.data_dir} has {num_classes} training classes, before it was "
+            f"{before['num_classes']}"
+        )
+    if changed:
+        raise UsageError(
+            f"--model_dir={model_dir} holds another experiment: {'; '.join(changed)}. Give "
+            "another folder, or the same flags to go on"
+        )
+
+
+def save_start(model_dir: pathlib.Path, config: TrainConfig, num_classes: int) -> None:
+    """Writes what was started, for a run that never gets to its record, too."""
+    start = {**config.identity, "num_classes": num_classes, "provenance": provenance()}
+    with atomic_path(model_dir / CONFIG) as temporary:
+        temporary.write_text(json.dumps(start, indent=1))
+
+
+def _class_groups(part: Any, config: TrainConfig) -> Callable:
+    """Returns the order of examples that --examples_per_class asks for."""
+    from sparse_embed.datasets.class_groups import class_groups
+
+    wanted = config.optimization.examples_per_class
+    if not hasattr(part, "labels"):
+        raise UsageError(
+            f"--dataset={config.data.dataset} is read in the order of its files: it needs "
+            "--examples_per_class=1"
+        )
+    largest = int(np.bincount(part.labels).max())
+    if wanted > largest:
+        raise UsageError(
+            f"--examples_per_class={wanted}: expected at most {largest}, the examples of the "
+            "largest class"
+        )
+    return class_groups(part.labels, wanted)
+
+
+def _checksum(encoder: "keras.Model") -> str:
+    """Returns a fingerprint of the weights: workers and repeated runs can be compared by it."""
+    crc = 0
+    for weight in encoder.get_weights():
+        crc = zlib.crc32(weight.tobytes(), crc)
+    return f"{crc:08x}"
+
+
+def _intervals(start: int, steps: int, every: int) -> list[tuple[int, int]]:
+    """Returns (end, interval) of the whole intervals from `start` on, and of the rest."""
+    whole = start + (steps - start) // every * every
+    return [(stop, n) for stop, n in ((whole, every), (steps, steps - whole)) if n and stop > start]

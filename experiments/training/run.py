@@ -1,0 +1,139 @@
+"""The folder of a training run: what `train` leaves behind and every other script opens."""
+
+import dataclasses
+import functools
+import json
+import pathlib
+import shutil
+import tempfile
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from sparse_embed.common.failures import UsageError
+from sparse_embed.common.files import atomic_path
+from sparse_embed.flags.train_config import TrainConfig
+
+if TYPE_CHECKING:
+    import keras
+
+ENCODER = "encoder.keras"
+RECORD = "train.json"
+SAVED_MODEL = "saved_model"
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A run that has ended.
+
+    Attributes:
+        folder: where it is.
+        config: what it was trained by.
+        record: all that `train` noted: curves, seconds, checksum of the weights, provenance.
+    """
+
+    folder: pathlib.Path
+    config: TrainConfig
+    record: dict[str, Any]
+
+    @classmethod
+    def open(cls, folder: pathlib.Path) -> "Run":
+        """Reads what is in a run's folder; UsageError if that is no run."""
+        try:
+            record = json.loads((folder / RECORD).read_text())
+            return cls(folder, TrainConfig.from_dict(record["config"]), record)
+        except FileNotFoundError as error:
+            raise UsageError(f"{folder}: expected a folder that holds {RECORD}") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise UsageError(
+                f"{folder / RECORD}: expected the record of a run ({error})"
+            ) from error
+
+    @property
+    def name(self) -> str:
+        """Name of the folder, by which records tell runs apart."""
+        return self.folder.name
+
+    @property
+    def method(self) -> str:
+        """Name of the method in records; see `TrainConfig.method`."""
+        return self.config.method
+
+    @property
+    def setting(self) -> dict[str, Any]:
+        """The point of the method's curve that this run is, with the run's name."""
+        return {**self.config.setting, "run": self.name}
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the embeddings have exact zeros."""
+        return self.config.is_sparse
+
+    @property
+    def suffix(self) -> str:
+        """How the name of a file with what is searched ends."""
+        return ".npz" if self.is_sparse or self.config.makes_codes else ".npy"
+
+    @property
+    def encoder_file(self) -> pathlib.Path:
+        """The encoder in Keras' format."""
+        return self.folder / ENCODER
+
+    @functools.cached_property
+    def snapshots(self) -> "list[Run]":
+        """The run's encoders: one for each weight of --reg_path, or the run itself."""
+        folders = sorted((self.folder / "path").glob("*"))
+        return [Run.open(folder) for folder in folders] or [self]
+
+    def encoder(self) -> "keras.Model":
+        """Returns the trained encoder."""
+        return load_encoder(self.encoder_file)
+
+    def export_saved_model(self) -> pathlib.Path:
+        """Writes the encoder as a TensorFlow SavedModel beside the `.keras` file."""
+        folder = self.folder / SAVED_MODEL
+        with tempfile.TemporaryDirectory(dir=self.folder) as temporary:
+            # Read from the file, so that the variables are not those of a distribution strategy.
+            self.encoder().export(f"{temporary}/new", verbose=False)
+            if folder.exists():
+                shutil.rmtree(folder)
+            pathlib.Path(temporary, "new").rename(folder)
+        return folder
+
+    def saved_model(self) -> Callable:
+        """Returns the function examples -> embeddings of the run's SavedModel."""
+        import tensorflow as tf
+
+        loaded = tf.saved_model.load(self.folder / SAVED_MODEL)
+        return lambda examples: loaded.serve(examples)  # `serve` alone would lose the variables
+
+
+def save(folder: pathlib.Path, encoder: "keras.Model", record: dict[str, Any]) -> Run:
+    """Saves the encoder, then the record: where there is a record, the run is whole."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with atomic_path(folder / ENCODER) as temporary:
+        encoder.save(temporary)
+    with atomic_path(folder / RECORD) as temporary:
+        temporary.write_text(json.dumps(record, indent=1))
+    return Run.open(folder)
+
+
+def snapshot_folder(model_dir: pathlib.Path, weight: float) -> pathlib.Path:
+    """Returns where the encoder of one weight of --reg_path is kept."""
+    return model_dir / "path" / f"lambda_{weight:g}"
+
+
+def load_encoder(path: pathlib.Path) -> "keras.Model":
+    """Returns the encoder in a `.keras` file."""
+    import keras
+
+    return keras.models.load_model(path)
+
+
+def encoder_path(flag: str, value: str) -> pathlib.Path:
+    """Returns the `.keras` file that a flag names, itself or by its run; UsageError if absent."""
+    given = pathlib.Path(value).expanduser()
+    path = given if given.suffix == ".keras" else given / ENCODER
+    if not path.exists():
+        wanted = "a file that exists" if path is given else f"a folder that holds {ENCODER}"
+        raise UsageError(f"--{flag}={value}: expected {wanted}")
+    return path

@@ -1,0 +1,24 @@
+"""The flags of `train`, and of all scripts that train."""
+
+from sparse_embed.datasets.catalogue import DATASETS
+from sparse_embed.flags import config
+from sparse_embed.flags.config import from_flags
+from sparse_embed.flags.train_config import PARTS, DataConfig, TrainConfig
+
+
+def all_configs() -> list[type]:
+    """Returns the configs whose fields are flags: the parts, and each data set's own options."""
+    return [*PARTS, *(kind.options for kind in DATASETS.values())]
+
+
+def define() -> None:
+    """Defines every flag that decides a training run."""
+    config.define(*all_configs())
+
+
+def train_config() -> TrainConfig:
+    """Returns what the flags say, unchecked."""
+    data = from_flags(DataConfig)
+    if data.dataset in DATASETS:
+        data = from_flags(DataConfig, options=from_flags(DATASETS[data.dataset].options))
+    return TrainConfig(data, *(from_flags(part) for part in PARTS[1:]))
