@@ -112,8 +112,8 @@ def draw(
 
 def main() -> None:
     """Reads the flags, searches, shows what was found."""
-    app.existing_path("model_dir", MODEL_DIR.value)
-    encoder_file = encoder_path("model_dir", MODEL_DIR.value)
+    model = app.existing_path("model_dir", MODEL_DIR.value)
+    encoder_file = encoder_path("model_dir", str(model))
     folder = app.existing_path("image_folder", _FOLDER.value)
     query = app.existing_path("query", _QUERY.value)
     output = app.writable_file("output", flags.FLAGS.output or "nearest.png", ".png")

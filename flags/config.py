@@ -83,7 +83,7 @@ def _define(field: dataclasses.Field) -> None:
     (kind,) = [kind for kind in kinds if kind is not type(None)]
     text, choices = field.metadata["help"], field.metadata["choices"]
     if kind is str and choices is not None and not callable(choices):
-        flags.DEFINE_enum(field.name, field.default, choices, text)
+        flags.DEFINE_enum(field.name, field.default, choices, text)  # type: ignore[arg-type]
         return
     makers: dict[Any, Callable] = {
         bool: flags.DEFINE_bool,

@@ -355,4 +355,4 @@ def fill(config_class: type, values: Mapping[str, Any]) -> Any:
     return config_class(**{name: value for name, value in values.items() if name in names})
 
 
-PARTS = [field.type for field in dataclasses.fields(TrainConfig)]
+PARTS: list[type] = [field.type for field in dataclasses.fields(TrainConfig)]  # type: ignore[misc]

@@ -12,7 +12,7 @@ import scipy.sparse
 from sparse_embed.common.looks import Look
 from sparse_embed.retrieval import Algorithm1, Baseline, SparseIndex
 
-Csr = scipy.sparse.csr_array
+Csr = Any  # scipy.sparse.csr_array
 Results = tuple[np.ndarray, np.ndarray]
 
 

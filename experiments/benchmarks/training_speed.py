@@ -135,7 +135,14 @@ def measure(config: TrainConfig, rounds: int, steps: int, folder: pathlib.Path) 
     )
     # Recorder first: what it does at the end of an epoch is part of the training's time.
     callbacks = [recorder, Rounds()]
-    model.fit(batches, epochs=rounds + 1, steps_per_epoch=steps, verbose=0, callbacks=callbacks)
+    model.fit(
+        batches,
+        epochs=rounds + 1,
+        steps_per_epoch=steps,
+        shuffle=False,
+        verbose=0,
+        callbacks=callbacks,
+    )
     recorder.close()
     return [
         {

@@ -225,7 +225,7 @@ def sdh(data: Data) -> Iterator[Method]:
 
 def all_methods() -> dict[str, Callable[[Data], Iterator[Method]]]:
     """Returns every method by the name that --only knows."""
-    own = {"sparse": sparse, "sdh": sdh, "narrow_dense": narrow_dense}
+    own: dict[str, Callable] = {"sparse": sparse, "sdh": sdh, "narrow_dense": narrow_dense}
     return own | {name: functools.partial(baseline, name) for name in retrieval.BASELINES}
 
 

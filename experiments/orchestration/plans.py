@@ -39,9 +39,9 @@ PAPER_DATA = {
 }
 
 
-def record(folder: pathlib.Path, more: str = "", **key: Any) -> pathlib.Path:
+def record(folder: pathlib.Path, **key: Any) -> pathlib.Path:
     """Returns the file of a record in an architecture's folder."""
-    return folder / RECORDS / f"{record_name(key, more)}.json"
+    return folder / RECORDS / f"{record_name(key)}.json"
 
 
 def train(
@@ -318,7 +318,7 @@ def full(run_dir: pathlib.Path) -> list[Step]:
 
 def paper_runs(model: str) -> dict[str, float]:
     """Returns the presets of a face network's sparse runs without its name, and their weights."""
-    found = {}
+    found: dict[str, float] = {}
     for method in ("flops", "l1"):
         names = [n for n in preset_names() if n.startswith(f"{model}_{method}_")]
         weights = {n.removeprefix(f"{model}_"): float(n.rpartition("_")[2]) for n in names}

@@ -12,7 +12,7 @@ import numpy as np
 
 from sparse_embed.common.failures import UsageError
 from sparse_embed.common.files import atomic_path
-from sparse_embed.experiments.evaluation.provenance import provenance
+from sparse_embed.common.provenance import provenance
 from sparse_embed.experiments.training import checkpoints, devices, run
 from sparse_embed.experiments.training.build import build
 from sparse_embed.experiments.training.checks import warn_of_collapse
@@ -96,6 +96,7 @@ def train(config: TrainConfig, model_dir: pathlib.Path, log: LoggingConfig) -> R
                 draw(start_step=start),
                 epochs=(stop - start) // interval,
                 steps_per_epoch=interval,
+                shuffle=False,  # the pipeline does; Keras would warn that it does not
                 verbose=0,
                 callbacks=[recorder],
             )

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from sparse_embed.experiments import embeddings
+from sparse_embed.experiments.evaluation import embedding_files
 
 STEPS = 60
 
@@ -54,8 +54,8 @@ def test_training_is_recorded(runs):
 
 
 def test_embeddings_are_unit_norm_and_labelled(runs):
-    sparse = embeddings.load(runs / "sparse.npz")
-    dense = embeddings.load(runs / "dense.npy")
+    sparse = embedding_files.load(runs / "sparse.npz")
+    dense = embedding_files.load(runs / "dense.npy")
     assert sparse.vectors.shape == (len(dense.labels), 128)
     np.testing.assert_array_equal(sparse.labels, dense.labels)
     np.testing.assert_allclose(np.linalg.norm(dense.vectors, axis=1), 1, rtol=1e-5)
@@ -79,7 +79,7 @@ def test_search_finds_far_more_than_chance(runs):
         "sparse, re-ranked",
         "exhaustive dense",
     ]
-    classes = len(np.unique(embeddings.load(runs / "dense.npy").labels))
+    classes = len(np.unique(embedding_files.load(runs / "dense.npy").labels))
     for record in records:
         assert record["recall_at_1"] > 20 / classes
         assert record["method"] in result.stdout

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from sparse_embed import models
 from sparse_embed.datasets import megaface
-from sparse_embed.experiments import embeddings
+from sparse_embed.experiments.evaluation import embedding_files
 from sparse_embed.experiments.runs import save_run
 
 SHAPE = (16, 16, 3)
@@ -70,7 +70,7 @@ def test_noise_is_left_out_and_said_so(faces):
     assert done.returncode == 0, done.stderr
     assert "probes: 6; left out: 1 of noises.txt" in done.stdout
     assert "distractors: 4; left out: 1 of noises.txt" in done.stdout
-    found = embeddings.load(faces / "identification.npz")
+    found = embedding_files.load(faces / "identification.npz")
     np.testing.assert_array_equal(found.labels, [2, 2, 0, 0, 1, 1, -1, -1, -1, -1])  # C A B
     assert found.provenance["megaface"] == {
         "probe_list": "probes.json",
@@ -90,7 +90,7 @@ def test_noise_is_left_out_and_said_so(faces):
 def test_hash_codes_are_kept_of_sparse_deep_hashing(faces):
     done = run(*arguments(faces), f"--model_dir={faces / 'sdh'}", f"--output={faces / 'codes.npz'}")
     assert done.returncode == 0, done.stderr
-    found = embeddings.load(faces / "codes.npz")
+    found = embedding_files.load(faces / "codes.npz")
     np.testing.assert_array_equal(found.vectors.data, 1)
     np.testing.assert_array_equal(np.diff(found.vectors.indptr), 3)
     encoder = tf.keras.models.load_model(faces / "sdh" / "encoder.keras")

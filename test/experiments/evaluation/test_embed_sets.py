@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from sparse_embed import models
 from sparse_embed.datasets import glyph_sets
-from sparse_embed.experiments import embeddings
+from sparse_embed.experiments.evaluation import embedding_files
 from sparse_embed.experiments.evaluate_glyphs import draw_sets, embed_sets
 from sparse_embed.experiments.runs import save_run
 from sparse_embed.retrieval import hash_codes
@@ -30,7 +30,7 @@ def test_sets_are_embedded_once(files, tmp_path, kind, capsys):
     assert set(products) == (
         {"identification"} if kind == "sdh" else {"identification", "easy", "hard"}
     )
-    found = embeddings.load(products["identification"])
+    found = embedding_files.load(products["identification"])
     assert (found.labels[-600:] == -1).all()
     assert set(found.labels[:-600]) == set(range(6))
     batches = glyph_sets.stored_batches(files["identification"], found.labels, 200)
@@ -43,7 +43,7 @@ def test_sets_are_embedded_once(files, tmp_path, kind, capsys):
     else:
         np.testing.assert_array_equal(found.vectors.toarray(), hash_codes(expected, 3).toarray())
     for name in set(products) & {"easy", "hard"}:
-        labels = embeddings.load(products[name]).labels
+        labels = embedding_files.load(products[name]).labels
         np.testing.assert_array_equal(labels[::2] == labels[1::2], np.arange(40) % 2 == 0)
     capsys.readouterr()
     embed_sets(tmp_path, files)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from sparse_embed.experiments.embeddings import Embeddings
+from sparse_embed.experiments.evaluation.embedding_files import Embeddings
 from sparse_embed.experiments.evaluate_cifar100 import evaluate
 
 

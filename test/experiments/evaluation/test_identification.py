@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from sparse_embed.experiments import embeddings, records
-from sparse_embed.experiments.embeddings import Embeddings
+from sparse_embed.experiments.evaluation import embedding_files, records
+from sparse_embed.experiments.evaluation.embedding_files import Embeddings
 from sparse_embed.retrieval import flops_per_row, hash_codes, megaface_recall, suboptimality_ratio
 from sparse_embed.retrieval.megaface import PairRanks, recall_of_ranks
 
@@ -48,7 +48,7 @@ def files(tmp_path_factory):
         path.parent.mkdir()
         vectors = {"dense": x.astype(np.float16), "sdh": hash_codes(x, 3)}.get(name)
         vectors = scipy.sparse.csr_array(x) if vectors is None else vectors
-        embeddings.save(path, Embeddings(vectors, labels, note))
+        embedding_files.save(path, Embeddings(vectors, labels, note))
         rows[name] = path, vectors
     return rows
 
@@ -139,10 +139,10 @@ def test_recalls_are_those_of_the_protocol(folder, files):
 def test_only_what_changed_is_measured_again(folder, files):
     path, vectors = files["l1"]
     before = path.read_bytes()
-    stored = embeddings.load(path)
+    stored = embedding_files.load(path)
     changed = vectors.copy()
     changed.data[0] *= 1.001
-    embeddings.save(path, Embeddings(changed, stored.labels, stored.provenance))
+    embedding_files.save(path, Embeddings(changed, stored.labels, stored.provenance))
     try:
         done = run("evaluate_megaface", *arguments(files, folder), "--only=sparse,sdh,dense")
     finally:
@@ -175,9 +175,9 @@ def test_mistakes_cost_one_line(files, tmp_path, change, message):
     vectors = files["flops"][1]
     names = {name: tmp_path / f"{name}.npz" for name in ("short", "mixed")}
     names |= {"long": tmp_path / "long.npy", "dense": files["dense"][0]}
-    embeddings.save(names["short"], Embeddings(vectors[:-1], labels[:-1], {}))
-    embeddings.save(names["mixed"], Embeddings(vectors, np.roll(labels, 1), {}))
-    embeddings.save(names["long"], Embeddings(2 * files["dense"][1], labels, {}))
+    embedding_files.save(names["short"], Embeddings(vectors[:-1], labels[:-1], {}))
+    embedding_files.save(names["mixed"], Embeddings(vectors, np.roll(labels, 1), {}))
+    embedding_files.save(names["long"], Embeddings(2 * files["dense"][1], labels, {}))
     texts = [text.format(**names) for text in change]
     done = run("evaluate_megaface", *arguments(files, tmp_path / "records"), *texts)
     assert done.returncode == 2
@@ -194,7 +194,7 @@ def test_verification_of_embedded_pairs(tmp_path):
     config = {"objective": {"regularizer": "l1", "regularizer_weight": 0.5}}
     path = tmp_path / "run" / "easy.npz"
     path.parent.mkdir()
-    embeddings.save(path, Embeddings(scipy.sparse.csr_array(rows), labels, {"train": config}))
+    embedding_files.save(path, Embeddings(scipy.sparse.csr_array(rows), labels, {"train": config}))
     flags = [f"--pairs={path}", "--data_name=pairs", f"--records={tmp_path}"]
     done = run("evaluate_verification", *flags)
     assert done.returncode == 0, done.stderr

@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from sparse_embed.experiments import records
+from sparse_embed.experiments.evaluation import records
 
 
 @pytest.fixture

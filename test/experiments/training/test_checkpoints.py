@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import pytest
 
-from sparse_embed.experiments import checkpoints
+from sparse_embed.experiments.training import checkpoints
 
 RNG = np.random.default_rng(0)
 EXAMPLES, TARGETS = RNG.normal(size=(40, 8, 3)), RNG.normal(size=(40, 8, 1))

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from sparse_embed.datasets import dense_embeddings
-from sparse_embed.experiments import embeddings
+from sparse_embed.experiments.evaluation import embedding_files
 from sparse_embed.experiments.runs import load_encoder, load_saved_model
 
 
@@ -67,7 +67,7 @@ def test_saved_model_gives_the_embeddings_of_the_keras_file(runs, validation):
     output = runs / "sparse.npz"
     flags = [f"--model_dir={runs / 'sparse'}", "--split=validation", f"--output={output}"]
     script("embed", *flags, "--saved_model")
-    rows = embeddings.load(output)
+    rows = embedding_files.load(output)
     np.testing.assert_allclose(rows.vectors.toarray(), expected, atol=1e-6)
     np.testing.assert_array_equal(rows.labels, validation[1])
 

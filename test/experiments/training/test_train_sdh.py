@@ -46,7 +46,7 @@ def test_training_lowers_the_loss_and_codes_are_the_largest_dimensions(vectors, 
             ]
         )
         embed.main()
-    dense, codes = (embeddings.load(tmp_path / name) for name in ("test.npy", "codes.npz"))
+    dense, codes = (embedding_files.load(tmp_path / name) for name in ("test.npy", "codes.npz"))
     np.testing.assert_array_equal(codes.labels, dense.labels)
     largest = np.argsort(-dense.vectors, axis=1)[:, :2]
     np.testing.assert_array_equal(np.sort(largest), codes.vectors.indices.reshape(-1, 2))

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse
 
 from sparse_embed.experiments import search
-from sparse_embed.experiments.embeddings import Embeddings
+from sparse_embed.experiments.evaluation.embedding_files import Embeddings
 
 
 @pytest.fixture(scope="module")
