@@ -46,8 +46,44 @@
 
 namespace sparse_embed {
 
-constexpr float kSmallestPositive = 1.401298464e-45f;
+constexpr float kSmallestPositive = std::numeric_limits<float>::denorm_min();
 constexpr double kStops = 2.2;  // measured
+
+// What soundness rests on. The other numbers that steer the search change its speed alone.
+
+// The largest relative error of one float32 operation whose result is a normal number.
+constexpr double kRounding = std::numeric_limits<float>::epsilon() / 2;
+static_assert(kRounding == 0x1p-24, "float is IEEE single precision");
+
+// Three roundings lie between the stops that make_plan sums up and what `accumulate` leaves out by
+// them: a stop's own, another when it is scaled, and that of the product it is compared with.
+constexpr double kStopRounding = 1e-6;
+static_assert(kStopRounding > 3 * kRounding, "a row could lose more than `dropped`");
+
+// The shares of tau that make_plan leaves out at most: of the tail (2. above), of list ends (1.).
+// Where nothing is negative, `run` drops the rows that no list touched. All of such a row's score
+// was left out:
+//     tail score <= qt n <= kMostTail tau
+//     head score <= dropped <= kMostEnds tau (1 + kStopRounding)
+// and float32 makes the sum larger by a factor of 1 + kMostScoreRounding at most. Dropping the row
+// is sound only if that stays below tau (which may have risen since the plan was made, not fallen).
+constexpr double kMostTail = 0.6;
+constexpr double kMostEnds = 0.25;
+constexpr double kMostScoreRounding = 0x1p20 * 2 * kRounding;  // 2^20 products, none negative
+static_assert(kMostTail >= 0.0 && kMostEnds >= 0.0, "shares");
+static_assert((kMostTail + kMostEnds * (1.0 + kStopRounding)) * (1.0 + kMostScoreRounding) < 1.0,
+              "a row that no list touched could belong to the result");
+
+// `slack` counts m additions, and two for the other roundings: the first product's (the 1 of m + 1
+// above) and that of the bound itself, which is computed in double precision but kept in float32.
+constexpr double kOtherRoundings = 2.0;
+constexpr double kSlackPerAddition = 0x1p-22;
+static_assert(kOtherRoundings >= 2.0 && kSlackPerAddition >= 2 * kRounding,
+              "the slack could be less than the error of accumulators and scores");
+
+// Sums below this do not overflow, whatever their roundings.
+constexpr double kLargestBound = 1e37;
+static_assert(kLargestBound <= std::numeric_limits<float>::max() / 16, "bounds could overflow");
 
 // The rows of an index as the search sees them: blocks of equal size (but for the last one).
 struct Blocks {
@@ -123,7 +159,7 @@ class QuerySearch {
     const double most = may_stop ? std::min(kStops * thrift_ * cosine, 2.0) * mean_weight_ : 0.0;
     const double log_most = std::log(std::max(most, 1e-300));
     const size_t head =
-        head_terms(norm_ * std::min(thrift_ * cosine * cosine * cosine, 0.6 * cosine));
+        head_terms(norm_ * std::min(thrift_ * cosine * cosine * cosine, kMostTail * cosine));
     plan.lists.clear();
     plan.dropped = 0.0;
     for (size_t t = 0; t < head; ++t) {
@@ -135,12 +171,12 @@ class QuerySearch {
       plan.lists.push_back({start[0], start[1], float(stop)});
       plan.dropped += stop;
     }
-    if (plan.dropped > 0.25 * tau_) {  // leave enough for the cut
-      const double scale = 0.25 * tau_ / plan.dropped;
+    if (plan.dropped > kMostEnds * tau_) {
+      const double scale = kMostEnds * tau_ / plan.dropped;
       for (Plan::List& list : plan.lists) list.stop = float(list.stop * scale);
       plan.dropped *= scale;
     }
-    plan.dropped *= 1.0 + 1e-6;  // the stops were rounded
+    plan.dropped *= 1.0 + kStopRounding;
   }
 
   // Fetches what `make_plan` will read.
@@ -186,8 +222,7 @@ class QuerySearch {
     }
     const Cut cut(*this, block, plan);
     float least = cut.accumulator(tau_);
-    // A row that no list touched scores at most what was left out, which make_plan keeps to 0.6 tau
-    // of tail and 0.25 tau of list ends; without negative values that settles it.
+    // A row that no list touched scores less than tau; see kMostTail.
     if (nonnegative_ && block.header->nonnegative) least = std::max(least, kSmallestPositive);
     const uint32_t found = kernels.scan(work.acc, block.rows(), least, work.found.data(),
                                         work.bounds.data());
@@ -258,8 +293,9 @@ class QuerySearch {
         : q(query.norm_), qt(query.tail_norms_[plan.lists.size()]), n(block.header->max_norm),
           dropped(plan.dropped) {
       qh = std::sqrt(std::max(0.0, q * q - qt * qt));
-      const double additions = 2.0 + std::min<double>(query.terms_.size(), block.header->max_count);
-      slack = additions * 0x1p-22 * (query.weight_sum_ * block.header->max_value + q * n);
+      const double additions =
+          kOtherRoundings + std::min<double>(query.terms_.size(), block.header->max_count);
+      slack = additions * kSlackPerAddition * (query.weight_sum_ * block.header->max_value + q * n);
     }
 
     // What the accumulator of a row with score >= tau cannot be below.
@@ -284,7 +320,8 @@ class QuerySearch {
   // Whether float32 bounds are sound in this block; only values near the ends of the float32 range
   // make them fail, and then the block's rows are scored one by one.
   bool boundable(const BlockView& block) const {
-    return std::max(weight_sum_ * block.header->max_value, norm_ * block.header->max_norm) < 1e37;
+    return std::max(weight_sum_ * block.header->max_value, norm_ * block.header->max_norm) <
+           kLargestBound;
   }
 
   // How many of the heaviest terms leave a tail whose norm is at most `allowed`.
