@@ -27,8 +27,18 @@ namespace sparse_embed {
 
 constexpr uint32_t kGroup = 4;
 constexpr uint32_t kBoundsAhead = 8;  // bounds are read so many at a time, also at the end
-constexpr uint32_t kMaxBlockRows = 32768;
+constexpr uint32_t kMaxBlockShift = 15;
+constexpr uint32_t kMaxBlockRows = uint32_t(1) << kMaxBlockShift;
 constexpr uint32_t kAccumulators = 65536;
+constexpr uint32_t kNarrowDims = 65536;  // so many dimensions fit 16 bits
+static_assert(kAccumulators == 0x10000 && kNarrowDims == 0x10000,
+              "any 16-bit number must have a place, also that of a damaged file");
+static_assert(kMaxBlockRows + kGroup <= kAccumulators,
+              "the ids that fill up a list must have places that no row has");
+
+// Covers the rounding of a norm to float32 (and of its sum of squares in double precision).
+constexpr double kNormRounding = 1e-6;
+static_assert(kNormRounding > 0x1p-24, "a row could have a larger norm than max_norm");
 
 using BFloat16 = uint16_t;
 
@@ -88,7 +98,7 @@ struct BlockLayout {
   }
 };
 
-inline bool wide_dimensions(uint64_t dims) { return dims > 65536; }
+inline bool wide_dimensions(uint64_t dims) { return dims > kNarrowDims; }
 
 // 32-bit words that a row of `count` non-zeros takes, and the other way round.
 inline uint64_t row_words(uint64_t count, bool wide) {
@@ -235,7 +245,7 @@ class BlockBuilder {
     }
     row_starts[header.rows] = word;
     header.mean_value = header.nonzeros ? float(sum / double(header.nonzeros)) : 0.0f;
-    header.max_norm = float(std::sqrt(max_norm2) * (1.0 + 1e-6));
+    header.max_norm = float(std::sqrt(max_norm2) * (1.0 + kNormRounding));
 
     // Postings as (order of the rounded value, local id), first by dimension, then sorted.
     for (int64_t j = 0; j < m_.dims; ++j) next[j + 1] += next[j];

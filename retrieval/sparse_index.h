@@ -39,7 +39,7 @@ class SparseIndex {
  public:
   // An empty index; a block will hold 2^shift rows.
   SparseIndex(uint64_t dims, uint32_t shift) : dims_(dims), list_lengths_(dims, 0) {
-    if (shift > 15) throw std::invalid_argument("blocks of more than 32,768 rows");
+    if (shift > kMaxBlockShift) throw std::invalid_argument("blocks of more than 32,768 rows");
     blocks_.shift = shift;
     blocks_.removed = &removed_;
   }
