@@ -36,6 +36,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "block.h"
@@ -91,6 +92,9 @@ struct Blocks {
   uint32_t shift = 0;  // a block holds 2^shift rows
   const std::vector<uint64_t>* removed = nullptr;  // one bit per row, or empty
 
+  uint64_t rows() const {
+    return views.empty() ? 0 : (uint64_t(views.size() - 1) << shift) + views.back().rows();
+  }
   uint32_t block_of(uint32_t id) const { return id >> shift; }
   uint32_t local(uint32_t id) const { return id & ((uint32_t(1) << shift) - 1); }
   bool is_removed(uint32_t id) const {
@@ -125,7 +129,7 @@ class QuerySearch {
   QuerySearch(const Blocks& blocks, const int32_t* dims, const float* weights, int64_t count,
               size_t k, float threshold)
       : blocks_(blocks), dims_(dims), weights_(weights), count_(count), k_(k),
-        tau_(std::max(threshold, kSmallestPositive)) {
+        threshold_(threshold), tau_(std::max(threshold, kSmallestPositive)) {
     double norm2 = 0.0;
     for (int64_t i = 0; i < count; ++i) {
       if (weights[i] == 0.0f) continue;
@@ -240,42 +244,40 @@ class QuerySearch {
   void guess(double share, Workspace& work) {
     const double expected = double(k_) * share;
     const auto rank = size_t(1.1 * expected + 3.0 * std::sqrt(expected) + 1.0);
-    if (!best.empty() || pool_.size() <= rank) return;
+    if (!best_.empty() || pool_.size() <= rank) return;
     score_candidates(std::min(2 * rank, pool_.size()), work);
-    if (best.size() <= rank) return;
-    std::nth_element(best.begin(), best.begin() + rank, best.end(), std::greater<Key>());
-    best.resize(rank + 1);
-    raise(key_score(best[rank]));
+    if (best_.size() <= rank) return;
+    std::nth_element(best_.begin(), best_.begin() + rank, best_.end(), std::greater<Key>());
+    best_.resize(rank + 1);
+    raise(key_score(best_[rank]));
     guessed_ = true;
   }
 
-  // Scores what is left; then `best` holds the k best rows with a score above 0 and not below the
+  // Scores what is left; then `best_` holds the k best rows with a score above 0 and not below the
   // threshold. Returns false if a guess was wrong: then rows may be missing.
   bool finish(Workspace& work) {
     while (!pool_.empty()) tighten(work);
-    return !guessed_ || best.size() >= k_;
+    return !guessed_ || best_.size() >= k_;
   }
 
-  std::vector<Key> best;
+  // The best rows of a finished search, in no particular order, and a way to give them to another
+  // search of the same query in place of its own.
+  std::vector<Key> take_best() { return std::move(best_); }
+  void set_best(std::vector<Key> keys) { best_ = std::move(keys); }
 
-  // Scores all rows of block `b` and offers those that reach `least`.
-  void score_block(uint32_t b, float least, Workspace& work) {
-    work.dense.set(dims_, weights_, count_);
-    const uint32_t base = b << blocks_.shift;
-    for (uint32_t row = 0; row < blocks_.views[b].rows(); ++row) {
-      const float score = work.dense.score(blocks_.views[b], row);
-      if (score >= least && !blocks_.is_removed(base + row)) {
-        best.push_back(make_key(score, base + row));
+  // Writes the k best rows, best first, once all blocks have been searched; if the threshold allows,
+  // they are completed by rows whose score is not positive.
+  void write(Workspace& work, float* scores, int64_t* ids) {
+    keep_best(best_, k_);
+    if (best_.size() < k_ && threshold_ <= 0.0f) {
+      if (nonnegative()) {
+        append_zero_scores();
+      } else {
+        best_.clear();
+        for (uint32_t b = 0; b < blocks_.views.size(); ++b) score_block(b, threshold_, work);
       }
     }
-    work.dense.clear(dims_, count_);
-    keep_best_and_raise();
-  }
-
-  // Whether no score can be below 0.
-  bool nonnegative() const {
-    return nonnegative_ && std::all_of(blocks_.views.begin(), blocks_.views.end(),
-                                       [](const BlockView& b) { return b.header->nonnegative; });
+    write_best(best_, k_, scores, ids);
   }
 
  private:
@@ -317,6 +319,42 @@ class QuerySearch {
     }
   };
 
+  // Scores all rows of block `b` and offers those that reach `least`.
+  void score_block(uint32_t b, float least, Workspace& work) {
+    work.dense.set(dims_, weights_, count_);
+    const uint32_t base = b << blocks_.shift;
+    for (uint32_t row = 0; row < blocks_.views[b].rows(); ++row) {
+      const float score = work.dense.score(blocks_.views[b], row);
+      if (score >= least && !blocks_.is_removed(base + row)) {
+        best_.push_back(make_key(score, base + row));
+      }
+    }
+    work.dense.clear(dims_, count_);
+    keep_best_and_raise();
+  }
+
+  // Whether no score can be below 0.
+  bool nonnegative() const {
+    return nonnegative_ && std::all_of(blocks_.views.begin(), blocks_.views.end(),
+                                       [](const BlockView& b) { return b.header->nonnegative; });
+  }
+
+  // `best_` holds all rows with a positive score; the others score 0 and follow by id.
+  void append_zero_scores() {
+    std::vector<uint32_t> known;
+    for (Key key : best_) known.push_back(key_id(key));
+    std::sort(known.begin(), known.end());
+    auto at = known.begin();
+    const uint64_t rows = blocks_.rows();
+    for (uint32_t id = 0; id < rows && best_.size() < k_; ++id) {
+      if (at != known.end() && *at == id) {
+        ++at;
+      } else if (!blocks_.is_removed(id)) {
+        best_.push_back(make_key(0.0f, id));
+      }
+    }
+  }
+
   // Whether float32 bounds are sound in this block; only values near the ends of the float32 range
   // make them fail, and then the block's rows are scored one by one.
   bool boundable(const BlockView& block) const {
@@ -340,12 +378,12 @@ class QuerySearch {
 
   // Scores the most promising candidates, and drops those that can no longer matter.
   void tighten(Workspace& work) {
-    const size_t wanted = best.size() < k_ ? k_ - best.size() : 0;
+    const size_t wanted = best_.size() < k_ ? k_ - best_.size() : 0;
     score_candidates(std::min(std::max({wanted, k_ / 4, size_t(16)}), pool_.size()), work);
     keep_best_and_raise();
   }
 
-  // Moves the `count` most promising candidates to `best`, if their scores reach tau.
+  // Moves the `count` most promising candidates to `best_`, if their scores reach tau.
   void score_candidates(size_t count, Workspace& work) {
     if (count < pool_.size()) {
       std::nth_element(pool_.begin(), pool_.begin() + count, pool_.end(), std::greater<Key>());
@@ -374,7 +412,7 @@ class QuerySearch {
       }
       work.dense.score_four(blocks, rows, scores);
       for (size_t j = 0; j < 4 && i + j < count; ++j) {
-        if (scores[j] >= tau_) best.push_back(make_key(scores[j], key_id(pool_[i + j])));
+        if (scores[j] >= tau_) best_.push_back(make_key(scores[j], key_id(pool_[i + j])));
       }
     }
     work.dense.clear(dims_, count_);
@@ -382,10 +420,10 @@ class QuerySearch {
   }
 
   void keep_best_and_raise() {
-    if (best.size() < k_) return;
-    std::nth_element(best.begin(), best.begin() + (k_ - 1), best.end(), std::greater<Key>());
-    best.resize(k_);
-    raise(key_score(best[k_ - 1]));
+    if (best_.size() < k_) return;
+    std::nth_element(best_.begin(), best_.begin() + (k_ - 1), best_.end(), std::greater<Key>());
+    best_.resize(k_);
+    raise(key_score(best_[k_ - 1]));
   }
 
   // Raises tau and drops the candidates that no longer reach it.
@@ -402,6 +440,7 @@ class QuerySearch {
   const float* weights_;
   int64_t count_;
   size_t k_;
+  float threshold_;
   float tau_;                       // only rows that score at least this matter
   std::vector<Term> terms_;         // heaviest first
   std::vector<double> tail_norms_;  // of terms_[t:]
@@ -410,6 +449,7 @@ class QuerySearch {
   double thrift_ = 1.0;  // how much is left out; see make_plan and adapt
   bool nonnegative_ = true, guessed_ = false;
   std::vector<Key> pool_;  // (upper bound of the score, id) of candidates not yet scored
+  std::vector<Key> best_;  // (score, id) of rows that may belong to the result
 };
 
 }  // namespace sparse_embed

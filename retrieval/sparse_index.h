@@ -164,21 +164,23 @@ class SparseIndex {
                                               kernels, *work);
       for (size_t q = first; q < last; ++q) {
         if (parts > 1) {
-          found[q * parts + part] = std::move(searches[q - first].best);
+          found[q * parts + part] = searches[q - first].take_best();
         } else {
-          write(searches[q - first], k, threshold, *work, out_scores + q * k, out_ids + q * k);
+          searches[q - first].write(*work, out_scores + q * k, out_ids + q * k);
         }
       }
     });
     if (parts == 1) return;
     parallel(num_queries, threads, [&](size_t q) {
-      QuerySearch all = start(queries, q, k, threshold);
+      std::vector<Key> all;
       for (size_t part = 0; part < parts; ++part) {
         const std::vector<Key>& keys = found[q * parts + part];
-        all.best.insert(all.best.end(), keys.begin(), keys.end());
+        all.insert(all.end(), keys.begin(), keys.end());
       }
+      QuerySearch search = start(queries, q, k, threshold);
+      search.set_best(std::move(all));
       Lease work(*this);
-      write(all, k, threshold, *work, out_scores + q * k, out_ids + q * k);
+      search.write(*work, out_scores + q * k, out_ids + q * k);
     });
   }
 
@@ -285,39 +287,9 @@ class SparseIndex {
       if (searches[i].finish(work)) continue;
       std::vector<QuerySearch> again = run(queries, first + i, first + i + 1, begin, end, k,
                                            threshold, kernels, work, false);
-      searches[i].best.swap(again[0].best);
+      searches[i].set_best(again[0].take_best());
     }
     return searches;
-  }
-
-  // Writes the k best of a finished search, completed by rows whose score is not positive.
-  void write(QuerySearch& search, size_t k, float threshold, Workspace& work, float* scores,
-             int64_t* ids) const {
-    keep_best(search.best, k);
-    if (search.best.size() < k && threshold <= 0.0f) {
-      if (search.nonnegative()) {
-        append_zero_scores(search.best, k);
-      } else {
-        search.best.clear();
-        for (uint32_t b = 0; b < blocks_.views.size(); ++b) search.score_block(b, threshold, work);
-      }
-    }
-    write_best(search.best, k, scores, ids);
-  }
-
-  // `best` holds all rows with a positive score; the others score 0 and follow by id.
-  void append_zero_scores(std::vector<Key>& best, size_t k) const {
-    std::vector<uint32_t> known;
-    for (Key key : best) known.push_back(key_id(key));
-    std::sort(known.begin(), known.end());
-    auto at = known.begin();
-    for (uint32_t id = 0; id < rows_ && best.size() < k; ++id) {
-      if (at != known.end() && *at == id) {
-        ++at;
-      } else if (!blocks_.is_removed(id)) {
-        best.push_back(make_key(0.0f, id));
-      }
-    }
   }
 
   uint64_t dims_;
