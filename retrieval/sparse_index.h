@@ -143,6 +143,7 @@ class SparseIndex {
   // Results go to arrays of shape (queries.rows, k).
   void search(const Csr& queries, size_t k, float threshold, size_t threads,
               const Kernels& kernels, float* out_scores, int64_t* out_ids) {
+    const Request request{queries, k, threshold, kernels};
     const size_t num_queries = size_t(queries.rows), num_blocks = blocks_.views.size();
     if (num_queries == 0) return;
     // One query is split over ranges of blocks; many are dealt out in batches, each of which goes
@@ -155,14 +156,14 @@ class SparseIndex {
         parts > 1 ? 1 : std::min<size_t>(kBatch, (num_queries + threads - 1) / threads);
     const size_t batches = (num_queries + batch - 1) / batch;
     std::vector<std::vector<Key>> found(parts > 1 ? num_queries * parts : 0);
-    parallel(batches * parts, threads, [&](size_t task) {
-      const size_t first = task / parts * batch, part = task % parts;
-      const size_t last = std::min(first + batch, num_queries);
+    parallel(batches * parts, threads, [&](size_t i) {
+      const size_t first = i / parts * batch, part = i % parts;
+      Task task;
+      task.queries = {first, std::min(first + batch, num_queries)};
+      task.blocks = {num_blocks * part / parts, num_blocks * (part + 1) / parts};
       Lease work(*this);
-      std::vector<QuerySearch> searches = run(queries, first, last, num_blocks * part / parts,
-                                              num_blocks * (part + 1) / parts, k, threshold,
-                                              kernels, *work);
-      for (size_t q = first; q < last; ++q) {
+      std::vector<QuerySearch> searches = run(request, task, *work);
+      for (size_t q = first; q < task.queries.end; ++q) {
         if (parts > 1) {
           found[q * parts + part] = searches[q - first].take_best();
         } else {
@@ -177,7 +178,7 @@ class SparseIndex {
         const std::vector<Key>& keys = found[q * parts + part];
         all.insert(all.end(), keys.begin(), keys.end());
       }
-      QuerySearch search = start(queries, q, k, threshold);
+      QuerySearch search = start(request, q);
       search.set_best(std::move(all));
       Lease work(*this);
       search.write(*work, out_scores + q * k, out_ids + q * k);
@@ -186,6 +187,25 @@ class SparseIndex {
 
  private:
   static constexpr size_t kBatch = 64;
+
+  // What a call of `search` asks for.
+  struct Request {
+    const Csr& queries;
+    size_t k;
+    float threshold;
+    const Kernels& kernels;
+  };
+
+  struct Range {
+    size_t begin = 0, end = 0;
+    size_t size() const { return end - begin; }
+  };
+
+  // The part of a request that one thread does at a time: these queries in these blocks.
+  struct Task {
+    Range queries, blocks;
+    bool guessing = true;  // whether tau may be guessed
+  };
 
   // Borrows a workspace for as long as it lives.
   class Lease {
@@ -252,42 +272,44 @@ class SparseIndex {
     return merged;
   }
 
-  QuerySearch start(const Csr& queries, size_t q, size_t k, float threshold) const {
+  QuerySearch start(const Request& request, size_t q) const {
+    const Csr& queries = request.queries;
     const int64_t begin = queries.indptr[q];
     return QuerySearch(blocks_, queries.indices + begin, queries.values + begin,
-                       queries.indptr[q + 1] - begin, k, threshold);
+                       queries.indptr[q + 1] - begin, request.k, request.threshold);
   }
 
-  // Searches queries [first, last) in blocks [begin, end), block by block.
-  std::vector<QuerySearch> run(const Csr& queries, size_t first, size_t last, size_t begin,
-                               size_t end, size_t k, float threshold, const Kernels& kernels,
-                               Workspace& work, bool guessing = true) const {
+  // Searches the queries of a task in its blocks, block by block.
+  std::vector<QuerySearch> run(const Request& request, const Task& task, Workspace& work) const {
     std::vector<QuerySearch> searches;
-    for (size_t q = first; q < last; ++q) searches.push_back(start(queries, q, k, threshold));
-    const size_t count = searches.size(), steps = (end - begin) * count;
-    auto block_at = [&](size_t step) { return uint32_t(begin + step / count); };
+    for (size_t q = task.queries.begin; q < task.queries.end; ++q) {
+      searches.push_back(start(request, q));
+    }
+    const size_t count = searches.size(), steps = task.blocks.size() * count;
+    auto block_at = [&](size_t step) { return uint32_t(task.blocks.begin + step / count); };
     auto search_at = [&](size_t step) -> QuerySearch& { return searches[step % count]; };
-    if (steps > 0) searches[0].make_plan(uint32_t(begin), work.plan);
-    const size_t guess_at = guessing ? (end - begin) / 8 : 0;  // after so many blocks
+    if (steps > 0) search_at(0).make_plan(block_at(0), work.plan);
+    const size_t guess_at = task.guessing ? task.blocks.size() / 8 : 0;  // after so many blocks
     for (size_t step = 0; step < steps; ++step) {
       const bool more = step + 1 < steps;
       const QuerySearch& next = search_at(step + more);
       const uint32_t next_block = block_at(step + more);
       if (more) next.make_plan(next_block, work.next_plan);
       if (step + 2 < steps) search_at(step + 2).prefetch_plan(block_at(step + 2));
-      search_at(step).run(block_at(step), work.plan, kernels, work, [&](size_t t) {
+      search_at(step).run(block_at(step), work.plan, request.kernels, work, [&](size_t t) {
         if (more) next.prefetch_list(next_block, work.next_plan, t);
       });
       if (step / count + 1 == guess_at) {
-        search_at(step).guess(double(guess_at) / double(end - begin), work);
+        search_at(step).guess(double(guess_at) / double(task.blocks.size()), work);
       }
       std::swap(work.plan, work.next_plan);
     }
     for (size_t i = 0; i < count; ++i) {
       if (searches[i].finish(work)) continue;
-      std::vector<QuerySearch> again = run(queries, first + i, first + i + 1, begin, end, k,
-                                           threshold, kernels, work, false);
-      searches[i].set_best(again[0].take_best());
+      Task again = task;
+      again.queries = {task.queries.begin + i, task.queries.begin + i + 1};
+      again.guessing = false;
+      searches[i].set_best(run(request, again, work)[0].take_best());
     }
     return searches;
   }
