@@ -265,8 +265,8 @@ class QuerySearch {
   std::vector<Key> take_best() { return std::move(best_); }
   void set_best(std::vector<Key> keys) { best_ = std::move(keys); }
 
-  // Writes the k best rows, best first, once all blocks have been searched; if the threshold allows,
-  // they are completed by rows whose score is not positive.
+  // Writes the k best rows, best first, once all blocks have been searched; rows whose score is not
+  // positive complete them if the threshold allows.
   void write(Workspace& work, float* scores, int64_t* ids) {
     keep_best(best_, k_);
     if (best_.size() < k_ && threshold_ <= 0.0f) {
