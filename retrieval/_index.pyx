@@ -8,7 +8,6 @@ from cpython.buffer cimport PyBUF_READ
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint16_t, uint32_t, uint64_t, uint8_t
-from libcpp cimport bool
 from libcpp.memory cimport shared_ptr, unique_ptr
 from libcpp.string cimport string
 from libcpp.vector cimport vector
@@ -36,7 +35,7 @@ cdef extern from "kernels.h" namespace "sparse_embed" nogil:
     cdef cppclass Kernels:
         pass
 
-    bool kernels_available(const string&)
+    vector[string] available_kernels() except +
     const Kernels& kernels_named(const string&) except +
 
 
@@ -65,9 +64,7 @@ cdef extern from "rerank.h" namespace "sparse_embed" nogil:
                    size_t, const Kernels&, float*, int64_t*) except +
 
 
-KERNELS = tuple(
-    name for name in ("avx512", "avx2", "portable") if kernels_available(name.encode())
-)
+KERNELS = tuple(name.decode() for name in available_kernels())
 """Names of the instruction sets that this machine can run, fastest first."""
 
 INVALID, UNSORTED, CANONICAL = 0, 1, 2

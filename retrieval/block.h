@@ -18,6 +18,8 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <functional>
+#include <numeric>
 #include <stdexcept>
 #include <vector>
 
@@ -27,8 +29,18 @@ namespace sparse_embed {
 
 constexpr uint32_t kGroup = 4;
 constexpr uint32_t kBoundsAhead = 8;  // bounds are read so many at a time, also at the end
-constexpr uint32_t kMaxBlockRows = 32768;
+constexpr uint32_t kMaxBlockShift = 15;
+constexpr uint32_t kMaxBlockRows = uint32_t(1) << kMaxBlockShift;
 constexpr uint32_t kAccumulators = 65536;
+constexpr uint32_t kNarrowDims = 65536;  // so many dimensions fit 16 bits
+static_assert(kAccumulators == 0x10000 && kNarrowDims == 0x10000,
+              "any 16-bit number must have a place, also that of a damaged file");
+static_assert(kMaxBlockRows + kGroup <= kAccumulators,
+              "the ids that fill up a list must have places that no row has");
+
+// Covers the rounding of a norm to float32 (and of its sum of squares in double precision).
+constexpr double kNormRounding = 1e-6;
+static_assert(kNormRounding > 0x1p-24, "a row could have a larger norm than max_norm");
 
 using BFloat16 = uint16_t;
 
@@ -88,7 +100,7 @@ struct BlockLayout {
   }
 };
 
-inline bool wide_dimensions(uint64_t dims) { return dims > 65536; }
+inline bool wide_dimensions(uint64_t dims) { return dims > kNarrowDims; }
 
 // 32-bit words that a row of `count` non-zeros takes, and the other way round.
 inline uint64_t row_words(uint64_t count, bool wide) {
@@ -163,120 +175,187 @@ void visit_row(const BlockView& block, uint32_t row, Visit visit) {
 class BlockBuilder {
  public:
   BlockBuilder(const Csr& matrix, int64_t begin, int64_t end)
-      : m_(matrix), begin_(begin), end_(end) {
-    std::vector<uint32_t> counts(m_.dims, 0);
-    const bool wide = wide_dimensions(m_.dims);
-    uint64_t words = 0, nonzeros = 0;
-    for (int64_t i = begin_; i < end_; ++i) {
-      uint64_t count = 0;
-      for (int64_t p = m_.indptr[i]; p < m_.indptr[i + 1]; ++p) {
-        if (m_.values[p] == 0.0f) continue;
-        ++counts[m_.indices[p]];
-        ++count;
-      }
-      words += row_words(count, wide);
-      nonzeros += count;
-    }
-    uint64_t groups = 0;
-    for (uint32_t count : counts) groups += (count + kGroup - 1) / kGroup;
-    if (words >= (uint64_t(1) << 32)) throw std::length_error("a block holds too many non-zeros");
-    header_ = {};
-    header_.groups = groups;
-    header_.words = words;
-    header_.nonzeros = nonzeros;
+      : m_(matrix), begin_(begin), end_(end), wide_(wide_dimensions(matrix.dims)) {
     header_.rows = uint32_t(end - begin);
     header_.dims = uint32_t(m_.dims);
-    header_.bytes = BlockLayout(header_.rows, header_.dims, groups, words).end;
+    measure_rows();
+    for (uint32_t count : count_postings()) header_.groups += (count + kGroup - 1) / kGroup;
+    header_.bytes = BlockLayout(header_.rows, header_.dims, header_.groups, header_.words).end;
   }
 
   uint64_t bytes() const { return header_.bytes; }
 
   void write(uint8_t* buffer) const {
+    const Sections out(buffer, header_);
+    write_rows(out);
+    write_lists(out);
     BlockHeader header = header_;
-    const BlockLayout layout(header.rows, header.dims, header.groups, header.words);
-    auto* list_starts = reinterpret_cast<uint32_t*>(buffer + layout.list_starts);
-    auto* ids = reinterpret_cast<uint16_t*>(buffer + layout.ids);
-    auto* upper = reinterpret_cast<BFloat16*>(buffer + layout.upper);
-    auto* lower = reinterpret_cast<BFloat16*>(buffer + layout.lower);
-    auto* row_starts = reinterpret_cast<uint32_t*>(buffer + layout.row_starts);
-    auto* row_data = reinterpret_cast<uint32_t*>(buffer + layout.row_data);
-    const bool wide = wide_dimensions(m_.dims);
-
-    // Rows, and the number of postings of each dimension.
-    std::vector<uint32_t> next(m_.dims + 1, 0);
-    double max_norm2 = 0.0, sum = 0.0;
-    header.nonnegative = 1;
-    header.max_count = 0;
-    uint32_t word = 0;
-    for (int64_t i = begin_; i < end_; ++i) {
-      row_starts[i - begin_] = word;
-      uint32_t count = 0;
-      double norm2 = 0.0;
-      for (int64_t p = m_.indptr[i]; p < m_.indptr[i + 1]; ++p) {
-        if (m_.values[p] == 0.0f) continue;
-        std::memcpy(row_data + word + count++, m_.values + p, sizeof(float));
-        ++next[m_.indices[p] + 1];
-        norm2 += double(m_.values[p]) * m_.values[p];
-        sum += std::abs(double(m_.values[p]));
-        if (m_.values[p] < 0.0f) header.nonnegative = 0;
-      }
-      uint32_t at = 0;
-      for (int64_t p = m_.indptr[i]; p < m_.indptr[i + 1]; ++p) {
-        if (m_.values[p] == 0.0f) continue;
-        if (wide) {
-          row_data[word + count + at++] = uint32_t(m_.indices[p]);
-        } else {
-          reinterpret_cast<uint16_t*>(row_data + word + count)[at++] = uint16_t(m_.indices[p]);
-        }
-      }
-      word += uint32_t(row_words(count, wide));
-      header.max_count = std::max(header.max_count, count);
-      max_norm2 = std::max(max_norm2, norm2);
-    }
-    row_starts[header.rows] = word;
-    header.mean_value = header.nonzeros ? float(sum / double(header.nonzeros)) : 0.0f;
-    header.max_norm = float(std::sqrt(max_norm2) * (1.0 + 1e-6));
-
-    // Postings as (order of the rounded value, local id), first by dimension, then sorted.
-    for (int64_t j = 0; j < m_.dims; ++j) next[j + 1] += next[j];
-    const std::vector<uint32_t> starts(next);
-    std::vector<uint32_t> postings(header.nonzeros);
-    for (int64_t i = begin_; i < end_; ++i) {
-      for (int64_t p = m_.indptr[i]; p < m_.indptr[i + 1]; ++p) {
-        if (m_.values[p] == 0.0f) continue;
-        const uint32_t order = bf16_to_ordered(bf16_round_up(m_.values[p]));
-        postings[next[m_.indices[p]]++] = (order << 16) | uint32_t(i - begin_);
-      }
-    }
-    uint32_t group = 0;
-    float max_value = 0.0f;
-    for (int64_t j = 0; j < m_.dims; ++j) {
-      list_starts[j] = group;
-      uint32_t* list = postings.data() + starts[j];
-      const uint32_t count = starts[j + 1] - starts[j];
-      std::sort(list, list + count, std::greater<uint32_t>());
-      for (uint32_t at = 0; at < count; at += kGroup, ++group) {
-        const uint32_t last = std::min(at + kGroup, count) - 1;
-        upper[group] = ordered_to_bf16(uint16_t(list[at] >> 16));
-        // A value lies above the predecessor of its rounded-up code.
-        lower[group] = ordered_to_bf16(uint16_t((list[last] >> 16) - 1));
-        max_value = std::max({max_value, std::abs(bf16_to_float(upper[group])),
-                              std::abs(bf16_to_float(lower[group]))});
-        for (uint32_t i = 0; i < kGroup; ++i) {
-          ids[uint64_t(group) * kGroup + i] =
-              at + i <= last ? uint16_t(list[at + i]) : uint16_t(kMaxBlockRows + i);
-        }
-      }
-    }
-    list_starts[m_.dims] = group;
-    header.max_value = max_value;
+    header.max_value = largest_bound(out);
     std::memcpy(buffer, &header, sizeof header);
   }
 
  private:
+  // Where to write; see BlockView.
+  struct Sections {
+    uint32_t* list_starts;
+    uint16_t* ids;
+    BFloat16 *upper, *lower;
+    uint32_t *row_starts, *row_data;
+
+    Sections(uint8_t* buffer, const BlockHeader& h) {
+      const BlockLayout layout(h.rows, h.dims, h.groups, h.words);
+      list_starts = reinterpret_cast<uint32_t*>(buffer + layout.list_starts);
+      ids = reinterpret_cast<uint16_t*>(buffer + layout.ids);
+      upper = reinterpret_cast<BFloat16*>(buffer + layout.upper);
+      lower = reinterpret_cast<BFloat16*>(buffer + layout.lower);
+      row_starts = reinterpret_cast<uint32_t*>(buffer + layout.row_starts);
+      row_data = reinterpret_cast<uint32_t*>(buffer + layout.row_data);
+    }
+  };
+
+  // A posting while lists are sorted: its rounded value above its row, so that the order of numbers
+  // is that of values.
+  struct Posting {
+    uint32_t bits;
+
+    Posting() = default;
+    Posting(float value, uint32_t row)
+        : bits(uint32_t(bf16_to_ordered(bf16_round_up(value))) << 16 | row) {}
+    uint16_t row() const { return uint16_t(bits); }
+    BFloat16 upper() const { return ordered_to_bf16(uint16_t(bits >> 16)); }
+    // A value lies above the predecessor of its rounded-up code.
+    BFloat16 lower() const { return ordered_to_bf16(uint16_t((bits >> 16) - 1)); }
+    bool operator>(const Posting& other) const { return bits > other.bits; }
+  };
+  static_assert(kMaxBlockRows <= 0x10000, "a posting keeps its row in 16 bits");
+
+  // The postings of all dimensions, one list after the other.
+  struct Lists {
+    std::vector<uint32_t> starts;  // dims + 1
+    std::vector<Posting> postings;
+  };
+
+  // Calls visit(dimension, value) for the non-zeros of row `i` of the matrix.
+  template <class Visit>
+  void for_each(int64_t i, Visit visit) const {
+    for (int64_t p = m_.indptr[i]; p < m_.indptr[i + 1]; ++p) {
+      if (m_.values[p] != 0.0f) visit(uint32_t(m_.indices[p]), m_.values[p]);
+    }
+  }
+
+  // Fills in what the header tells about the rows.
+  void measure_rows() {
+    double max_norm2 = 0.0, sum = 0.0;
+    header_.nonnegative = 1;
+    for (int64_t i = begin_; i < end_; ++i) {
+      uint32_t count = 0;
+      double norm2 = 0.0;
+      for_each(i, [&](uint32_t, float value) {
+        ++count;
+        norm2 += double(value) * value;
+        sum += std::abs(double(value));
+        if (value < 0.0f) header_.nonnegative = 0;
+      });
+      header_.words += row_words(count, wide_);
+      header_.nonzeros += count;
+      header_.max_count = std::max(header_.max_count, count);
+      max_norm2 = std::max(max_norm2, norm2);
+    }
+    if (header_.words >> 32) throw std::length_error("a block holds too many non-zeros");
+    header_.mean_value = header_.nonzeros ? float(sum / double(header_.nonzeros)) : 0.0f;
+    header_.max_norm = float(std::sqrt(max_norm2) * (1.0 + kNormRounding));
+  }
+
+  // The number of postings of each dimension.
+  std::vector<uint32_t> count_postings() const {
+    std::vector<uint32_t> counts(m_.dims, 0);
+    for (int64_t i = begin_; i < end_; ++i) {
+      for_each(i, [&](uint32_t dim, float) { ++counts[dim]; });
+    }
+    return counts;
+  }
+
+  void write_rows(const Sections& out) const {
+    uint32_t word = 0;
+    for (int64_t i = begin_; i < end_; ++i) {
+      out.row_starts[i - begin_] = word;
+      word += write_row(i, out.row_data + word);
+    }
+    out.row_starts[header_.rows] = word;
+  }
+
+  // Writes the values of row `i`, then its dimensions, and returns how many words they take.
+  uint32_t write_row(int64_t i, uint32_t* words) const {
+    uint32_t count = 0;
+    for_each(i, [&](uint32_t, float value) {
+      std::memcpy(words + count++, &value, sizeof value);
+    });
+    uint32_t* wide = words + count;
+    auto* narrow = reinterpret_cast<uint16_t*>(wide);
+    for_each(i, [&](uint32_t dim, float) {
+      if (wide_) {
+        *wide++ = dim;
+      } else {
+        *narrow++ = uint16_t(dim);
+      }
+    });
+    return uint32_t(row_words(count, wide_));
+  }
+
+  void write_lists(const Sections& out) const {
+    Lists lists = unsorted_lists();
+    uint32_t group = 0;
+    for (int64_t j = 0; j < m_.dims; ++j) {
+      out.list_starts[j] = group;
+      Posting* list = lists.postings.data() + lists.starts[j];
+      const uint32_t count = lists.starts[j + 1] - lists.starts[j];
+      std::sort(list, list + count, std::greater<Posting>());
+      for (uint32_t at = 0; at < count; at += kGroup) {
+        write_group(list + at, std::min(kGroup, count - at), group++, out);
+      }
+    }
+    out.list_starts[m_.dims] = group;
+  }
+
+  Lists unsorted_lists() const {
+    const std::vector<uint32_t> counts = count_postings();
+    Lists lists{std::vector<uint32_t>(counts.size() + 1, 0),
+                std::vector<Posting>(header_.nonzeros)};
+    std::partial_sum(counts.begin(), counts.end(), lists.starts.begin() + 1);
+    std::vector<uint32_t> next(lists.starts);
+    for (int64_t i = begin_; i < end_; ++i) {
+      for_each(i, [&](uint32_t dim, float value) {
+        lists.postings[next[dim]++] = Posting(value, uint32_t(i - begin_));
+      });
+    }
+    return lists;
+  }
+
+  // Writes a group of `count` sorted postings, filled up with ids that no row has.
+  static void write_group(const Posting* postings, uint32_t count, uint32_t group,
+                          const Sections& out) {
+    out.upper[group] = postings[0].upper();
+    out.lower[group] = postings[count - 1].lower();
+    uint16_t* ids = out.ids + uint64_t(group) * kGroup;
+    for (uint32_t i = 0; i < kGroup; ++i) {
+      ids[i] = i < count ? postings[i].row() : uint16_t(kMaxBlockRows + i);
+    }
+  }
+
+  // The largest magnitude of a bound in the lists.
+  float largest_bound(const Sections& out) const {
+    float largest = 0.0f;
+    for (uint64_t group = 0; group < header_.groups; ++group) {
+      largest = std::max({largest, std::abs(bf16_to_float(out.upper[group])),
+                          std::abs(bf16_to_float(out.lower[group]))});
+    }
+    return largest;
+  }
+
   const Csr m_;
-  int64_t begin_, end_;
-  BlockHeader header_;
+  const int64_t begin_, end_;
+  const bool wide_;
+  BlockHeader header_ = {};
 };
 
 }  // namespace sparse_embed

@@ -2,12 +2,17 @@
 //
 // One build runs on any x86-64, and on other processors with the portable loops: kernels.inc is
 // compiled here several times, each under its own target options, into a table of functions.
+//
+// To add an instruction set, compile kernels.inc once more (below) and add a row to kKernelSets; in
+// kernels.inc, write what is to use the new instructions. Nothing else knows the sets: Python takes
+// the names from the table, and the tests go through all that the machine can run.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "block.h"
 
@@ -27,6 +32,12 @@ struct Kernels {
   float (*dot_float16)(const uint16_t* row, const float* query, size_t n);
 };
 
+// Scans and dot products take so many numbers at a time. The results of dot products depend on
+// it, so it is the same for all instruction sets.
+constexpr int kLanes = 32;
+static_assert(kLanes == 32, "a scan keeps a bit per lane in 32 bits");
+static_assert(kMaxBlockRows % kLanes == 0, "a scan must not see the ids that fill up a list");
+
 // IEEE half precision to single, by moving the exponent and letting a product rescale it.
 inline float half_to_float(uint16_t half) {
   const uint32_t magnitude = uint32_t(half & 0x7FFF) << 13;
@@ -41,70 +52,66 @@ inline float half_to_float(uint16_t half) {
   return value;
 }
 
+// A section per instruction set. KERNEL_TARGET lets the compiler use the instructions; a macro of
+// their own tells kernels.inc that it may. kernels.inc undefines them all.
+
 namespace portable {
-#define KERNEL_AVX2 0
-#define KERNEL_AVX512 0
+#define KERNEL_TARGET
 #include "kernels.inc"
-#undef KERNEL_AVX2
-#undef KERNEL_AVX512
 }  // namespace portable
 
 #if SPARSE_EMBED_X86
 
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,f16c"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,f16c")
-#endif
 namespace avx2 {
+#define KERNEL_TARGET __attribute__((target("avx2,f16c")))
 #define KERNEL_AVX2 1
-#define KERNEL_AVX512 0
 #include "kernels.inc"
-#undef KERNEL_AVX2
-#undef KERNEL_AVX512
 }  // namespace avx2
-#if defined(__clang__)
-#pragma clang attribute pop
-#pragma clang attribute push(__attribute__((target("avx2,f16c,avx512f"))), apply_to = function)
-#else
-#pragma GCC pop_options
-#pragma GCC push_options
-#pragma GCC target("avx2,f16c,avx512f")
-#endif
+
 namespace avx512 {
-#define KERNEL_AVX2 0
+#define KERNEL_TARGET __attribute__((target("avx2,f16c,avx512f")))
+#define KERNEL_AVX2 1
 #define KERNEL_AVX512 1
 #include "kernels.inc"
-#undef KERNEL_AVX2
-#undef KERNEL_AVX512
 }  // namespace avx512
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
+
+// Whether this processor has an instruction set; the builtin takes nothing but literals.
+#define CPU_HAS(name) (__builtin_cpu_init(), __builtin_cpu_supports(name) != 0)
 
 #endif  // SPARSE_EMBED_X86
 
-// Whether this machine can run the kernels called `name`.
-inline bool kernels_available(const std::string& name) {
+struct KernelSet {
+  const char* name;
+  bool (*available)();  // on this machine
+  const Kernels* kernels;
+};
+
+// Fastest first.
+constexpr KernelSet kKernelSets[] = {
 #if SPARSE_EMBED_X86
-  __builtin_cpu_init();
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
-  if (name == "avx512") return avx2 && __builtin_cpu_supports("avx512f");
-  if (name == "avx2") return avx2;
+    {"avx512", [] { return CPU_HAS("avx2") && CPU_HAS("f16c") && CPU_HAS("avx512f"); },
+     &avx512::kKernels},
+    {"avx2", [] { return CPU_HAS("avx2") && CPU_HAS("f16c"); }, &avx2::kKernels},
 #endif
-  return name == "portable";
+    {"portable", [] { return true; }, &portable::kKernels},
+};
+
+#undef CPU_HAS
+
+// The names of the sets that this machine can run, fastest first.
+inline std::vector<std::string> available_kernels() {
+  std::vector<std::string> names;
+  for (const KernelSet& set : kKernelSets) {
+    if (set.available()) names.push_back(set.name);
+  }
+  return names;
 }
 
 inline const Kernels& kernels_named(const std::string& name) {
-  if (!kernels_available(name)) throw std::invalid_argument("this machine cannot run " + name);
-#if SPARSE_EMBED_X86
-  if (name == "avx512") return avx512::kKernels;
-  if (name == "avx2") return avx2::kKernels;
-#endif
-  return portable::kKernels;
+  for (const KernelSet& set : kKernelSets) {
+    if (name == set.name && set.available()) return *set.kernels;
+  }
+  throw std::invalid_argument("this machine cannot run " + name);
 }
 
 }  // namespace sparse_embed

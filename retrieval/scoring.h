@@ -18,8 +18,8 @@ namespace sparse_embed {
 // A query spread out over all dimensions, zero elsewhere, for looking up.
 class DenseQuery {
  public:
-  // At least 65,536 places, so that no 16-bit dimension can reach outside.
-  explicit DenseQuery(uint64_t dims) : values_(std::max<uint64_t>(dims, 65536), 0.0f) {}
+  // So many places that no 16-bit dimension can reach outside.
+  explicit DenseQuery(uint64_t dims) : values_(std::max<uint64_t>(dims, kNarrowDims), 0.0f) {}
 
   void set(const int32_t* dims, const float* values, int64_t count) {
     for (int64_t i = 0; i < count; ++i) values_[dims[i]] = values[i];

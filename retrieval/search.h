@@ -36,6 +36,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "block.h"
@@ -46,8 +47,44 @@
 
 namespace sparse_embed {
 
-constexpr float kSmallestPositive = 1.401298464e-45f;
+constexpr float kSmallestPositive = std::numeric_limits<float>::denorm_min();
 constexpr double kStops = 2.2;  // measured
+
+// What soundness rests on. The other numbers that steer the search change its speed alone.
+
+// The largest relative error of one float32 operation whose result is a normal number.
+constexpr double kRounding = std::numeric_limits<float>::epsilon() / 2;
+static_assert(kRounding == 0x1p-24, "float is IEEE single precision");
+
+// Three roundings lie between the stops that make_plan sums up and what `accumulate` leaves out by
+// them: a stop's own, another when it is scaled, and that of the product it is compared with.
+constexpr double kStopRounding = 1e-6;
+static_assert(kStopRounding > 3 * kRounding, "a row could lose more than `dropped`");
+
+// The shares of tau that make_plan leaves out at most: of the tail (2. above), of list ends (1.).
+// Where nothing is negative, `run` drops the rows that no list touched. All of such a row's score
+// was left out:
+//     tail score <= qt n <= kMostTail tau
+//     head score <= dropped <= kMostEnds tau (1 + kStopRounding)
+// and float32 makes the sum larger by a factor of 1 + kMostScoreRounding at most. Dropping the row
+// is sound only if that stays below tau (which may have risen since the plan was made, not fallen).
+constexpr double kMostTail = 0.6;
+constexpr double kMostEnds = 0.25;
+constexpr double kMostScoreRounding = 0x1p20 * 2 * kRounding;  // 2^20 products, none negative
+static_assert(kMostTail >= 0.0 && kMostEnds >= 0.0, "shares");
+static_assert((kMostTail + kMostEnds * (1.0 + kStopRounding)) * (1.0 + kMostScoreRounding) < 1.0,
+              "a row that no list touched could belong to the result");
+
+// `slack` counts m additions, and two for the other roundings: the first product's (the 1 of m + 1
+// above) and that of the bound itself, which is computed in double precision but kept in float32.
+constexpr double kOtherRoundings = 2.0;
+constexpr double kSlackPerAddition = 0x1p-22;
+static_assert(kOtherRoundings >= 2.0 && kSlackPerAddition >= 2 * kRounding,
+              "the slack could be less than the error of accumulators and scores");
+
+// Sums below this do not overflow, whatever their roundings.
+constexpr double kLargestBound = 1e37;
+static_assert(kLargestBound <= std::numeric_limits<float>::max() / 16, "bounds could overflow");
 
 // The rows of an index as the search sees them: blocks of equal size (but for the last one).
 struct Blocks {
@@ -55,6 +92,9 @@ struct Blocks {
   uint32_t shift = 0;  // a block holds 2^shift rows
   const std::vector<uint64_t>* removed = nullptr;  // one bit per row, or empty
 
+  uint64_t rows() const {
+    return views.empty() ? 0 : (uint64_t(views.size() - 1) << shift) + views.back().rows();
+  }
   uint32_t block_of(uint32_t id) const { return id >> shift; }
   uint32_t local(uint32_t id) const { return id & ((uint32_t(1) << shift) - 1); }
   bool is_removed(uint32_t id) const {
@@ -89,7 +129,7 @@ class QuerySearch {
   QuerySearch(const Blocks& blocks, const int32_t* dims, const float* weights, int64_t count,
               size_t k, float threshold)
       : blocks_(blocks), dims_(dims), weights_(weights), count_(count), k_(k),
-        tau_(std::max(threshold, kSmallestPositive)) {
+        threshold_(threshold), tau_(std::max(threshold, kSmallestPositive)) {
     double norm2 = 0.0;
     for (int64_t i = 0; i < count; ++i) {
       if (weights[i] == 0.0f) continue;
@@ -123,7 +163,7 @@ class QuerySearch {
     const double most = may_stop ? std::min(kStops * thrift_ * cosine, 2.0) * mean_weight_ : 0.0;
     const double log_most = std::log(std::max(most, 1e-300));
     const size_t head =
-        head_terms(norm_ * std::min(thrift_ * cosine * cosine * cosine, 0.6 * cosine));
+        head_terms(norm_ * std::min(thrift_ * cosine * cosine * cosine, kMostTail * cosine));
     plan.lists.clear();
     plan.dropped = 0.0;
     for (size_t t = 0; t < head; ++t) {
@@ -135,12 +175,12 @@ class QuerySearch {
       plan.lists.push_back({start[0], start[1], float(stop)});
       plan.dropped += stop;
     }
-    if (plan.dropped > 0.25 * tau_) {  // leave enough for the cut
-      const double scale = 0.25 * tau_ / plan.dropped;
+    if (plan.dropped > kMostEnds * tau_) {
+      const double scale = kMostEnds * tau_ / plan.dropped;
       for (Plan::List& list : plan.lists) list.stop = float(list.stop * scale);
       plan.dropped *= scale;
     }
-    plan.dropped *= 1.0 + 1e-6;  // the stops were rounded
+    plan.dropped *= 1.0 + kStopRounding;
   }
 
   // Fetches what `make_plan` will read.
@@ -186,8 +226,7 @@ class QuerySearch {
     }
     const Cut cut(*this, block, plan);
     float least = cut.accumulator(tau_);
-    // A row that no list touched scores at most what was left out, which make_plan keeps to 0.6 tau
-    // of tail and 0.25 tau of list ends; without negative values that settles it.
+    // A row that no list touched scores less than tau; see kMostTail.
     if (nonnegative_ && block.header->nonnegative) least = std::max(least, kSmallestPositive);
     const uint32_t found = kernels.scan(work.acc, block.rows(), least, work.found.data(),
                                         work.bounds.data());
@@ -205,42 +244,40 @@ class QuerySearch {
   void guess(double share, Workspace& work) {
     const double expected = double(k_) * share;
     const auto rank = size_t(1.1 * expected + 3.0 * std::sqrt(expected) + 1.0);
-    if (!best.empty() || pool_.size() <= rank) return;
+    if (!best_.empty() || pool_.size() <= rank) return;
     score_candidates(std::min(2 * rank, pool_.size()), work);
-    if (best.size() <= rank) return;
-    std::nth_element(best.begin(), best.begin() + rank, best.end(), std::greater<Key>());
-    best.resize(rank + 1);
-    raise(key_score(best[rank]));
+    if (best_.size() <= rank) return;
+    std::nth_element(best_.begin(), best_.begin() + rank, best_.end(), std::greater<Key>());
+    best_.resize(rank + 1);
+    raise(key_score(best_[rank]));
     guessed_ = true;
   }
 
-  // Scores what is left; then `best` holds the k best rows with a score above 0 and not below the
+  // Scores what is left; then `best_` holds the k best rows with a score above 0 and not below the
   // threshold. Returns false if a guess was wrong: then rows may be missing.
   bool finish(Workspace& work) {
     while (!pool_.empty()) tighten(work);
-    return !guessed_ || best.size() >= k_;
+    return !guessed_ || best_.size() >= k_;
   }
 
-  std::vector<Key> best;
+  // The best rows of a finished search, in no particular order, and a way to give them to another
+  // search of the same query in place of its own.
+  std::vector<Key> take_best() { return std::move(best_); }
+  void set_best(std::vector<Key> keys) { best_ = std::move(keys); }
 
-  // Scores all rows of block `b` and offers those that reach `least`.
-  void score_block(uint32_t b, float least, Workspace& work) {
-    work.dense.set(dims_, weights_, count_);
-    const uint32_t base = b << blocks_.shift;
-    for (uint32_t row = 0; row < blocks_.views[b].rows(); ++row) {
-      const float score = work.dense.score(blocks_.views[b], row);
-      if (score >= least && !blocks_.is_removed(base + row)) {
-        best.push_back(make_key(score, base + row));
+  // Writes the k best rows, best first, once all blocks have been searched; rows whose score is not
+  // positive complete them if the threshold allows.
+  void write(Workspace& work, float* scores, int64_t* ids) {
+    keep_best(best_, k_);
+    if (best_.size() < k_ && threshold_ <= 0.0f) {
+      if (nonnegative()) {
+        append_zero_scores();
+      } else {
+        best_.clear();
+        for (uint32_t b = 0; b < blocks_.views.size(); ++b) score_block(b, threshold_, work);
       }
     }
-    work.dense.clear(dims_, count_);
-    keep_best_and_raise();
-  }
-
-  // Whether no score can be below 0.
-  bool nonnegative() const {
-    return nonnegative_ && std::all_of(blocks_.views.begin(), blocks_.views.end(),
-                                       [](const BlockView& b) { return b.header->nonnegative; });
+    write_best(best_, k_, scores, ids);
   }
 
  private:
@@ -258,8 +295,9 @@ class QuerySearch {
         : q(query.norm_), qt(query.tail_norms_[plan.lists.size()]), n(block.header->max_norm),
           dropped(plan.dropped) {
       qh = std::sqrt(std::max(0.0, q * q - qt * qt));
-      const double additions = 2.0 + std::min<double>(query.terms_.size(), block.header->max_count);
-      slack = additions * 0x1p-22 * (query.weight_sum_ * block.header->max_value + q * n);
+      const double additions =
+          kOtherRoundings + std::min<double>(query.terms_.size(), block.header->max_count);
+      slack = additions * kSlackPerAddition * (query.weight_sum_ * block.header->max_value + q * n);
     }
 
     // What the accumulator of a row with score >= tau cannot be below.
@@ -281,10 +319,47 @@ class QuerySearch {
     }
   };
 
+  // Scores all rows of block `b` and offers those that reach `least`.
+  void score_block(uint32_t b, float least, Workspace& work) {
+    work.dense.set(dims_, weights_, count_);
+    const uint32_t base = b << blocks_.shift;
+    for (uint32_t row = 0; row < blocks_.views[b].rows(); ++row) {
+      const float score = work.dense.score(blocks_.views[b], row);
+      if (score >= least && !blocks_.is_removed(base + row)) {
+        best_.push_back(make_key(score, base + row));
+      }
+    }
+    work.dense.clear(dims_, count_);
+    keep_best_and_raise();
+  }
+
+  // Whether no score can be below 0.
+  bool nonnegative() const {
+    return nonnegative_ && std::all_of(blocks_.views.begin(), blocks_.views.end(),
+                                       [](const BlockView& b) { return b.header->nonnegative; });
+  }
+
+  // `best_` holds all rows with a positive score; the others score 0 and follow by id.
+  void append_zero_scores() {
+    std::vector<uint32_t> known;
+    for (Key key : best_) known.push_back(key_id(key));
+    std::sort(known.begin(), known.end());
+    auto at = known.begin();
+    const uint64_t rows = blocks_.rows();
+    for (uint32_t id = 0; id < rows && best_.size() < k_; ++id) {
+      if (at != known.end() && *at == id) {
+        ++at;
+      } else if (!blocks_.is_removed(id)) {
+        best_.push_back(make_key(0.0f, id));
+      }
+    }
+  }
+
   // Whether float32 bounds are sound in this block; only values near the ends of the float32 range
   // make them fail, and then the block's rows are scored one by one.
   bool boundable(const BlockView& block) const {
-    return std::max(weight_sum_ * block.header->max_value, norm_ * block.header->max_norm) < 1e37;
+    return std::max(weight_sum_ * block.header->max_value, norm_ * block.header->max_norm) <
+           kLargestBound;
   }
 
   // How many of the heaviest terms leave a tail whose norm is at most `allowed`.
@@ -303,12 +378,12 @@ class QuerySearch {
 
   // Scores the most promising candidates, and drops those that can no longer matter.
   void tighten(Workspace& work) {
-    const size_t wanted = best.size() < k_ ? k_ - best.size() : 0;
+    const size_t wanted = best_.size() < k_ ? k_ - best_.size() : 0;
     score_candidates(std::min(std::max({wanted, k_ / 4, size_t(16)}), pool_.size()), work);
     keep_best_and_raise();
   }
 
-  // Moves the `count` most promising candidates to `best`, if their scores reach tau.
+  // Moves the `count` most promising candidates to `best_`, if their scores reach tau.
   void score_candidates(size_t count, Workspace& work) {
     if (count < pool_.size()) {
       std::nth_element(pool_.begin(), pool_.begin() + count, pool_.end(), std::greater<Key>());
@@ -337,7 +412,7 @@ class QuerySearch {
       }
       work.dense.score_four(blocks, rows, scores);
       for (size_t j = 0; j < 4 && i + j < count; ++j) {
-        if (scores[j] >= tau_) best.push_back(make_key(scores[j], key_id(pool_[i + j])));
+        if (scores[j] >= tau_) best_.push_back(make_key(scores[j], key_id(pool_[i + j])));
       }
     }
     work.dense.clear(dims_, count_);
@@ -345,10 +420,10 @@ class QuerySearch {
   }
 
   void keep_best_and_raise() {
-    if (best.size() < k_) return;
-    std::nth_element(best.begin(), best.begin() + (k_ - 1), best.end(), std::greater<Key>());
-    best.resize(k_);
-    raise(key_score(best[k_ - 1]));
+    if (best_.size() < k_) return;
+    std::nth_element(best_.begin(), best_.begin() + (k_ - 1), best_.end(), std::greater<Key>());
+    best_.resize(k_);
+    raise(key_score(best_[k_ - 1]));
   }
 
   // Raises tau and drops the candidates that no longer reach it.
@@ -365,6 +440,7 @@ class QuerySearch {
   const float* weights_;
   int64_t count_;
   size_t k_;
+  float threshold_;
   float tau_;                       // only rows that score at least this matter
   std::vector<Term> terms_;         // heaviest first
   std::vector<double> tail_norms_;  // of terms_[t:]
@@ -373,6 +449,7 @@ class QuerySearch {
   double thrift_ = 1.0;  // how much is left out; see make_plan and adapt
   bool nonnegative_ = true, guessed_ = false;
   std::vector<Key> pool_;  // (upper bound of the score, id) of candidates not yet scored
+  std::vector<Key> best_;  // (score, id) of rows that may belong to the result
 };
 
 }  // namespace sparse_embed

@@ -39,7 +39,7 @@ class SparseIndex {
  public:
   // An empty index; a block will hold 2^shift rows.
   SparseIndex(uint64_t dims, uint32_t shift) : dims_(dims), list_lengths_(dims, 0) {
-    if (shift > 15) throw std::invalid_argument("blocks of more than 32,768 rows");
+    if (shift > kMaxBlockShift) throw std::invalid_argument("blocks of more than 32,768 rows");
     blocks_.shift = shift;
     blocks_.removed = &removed_;
   }
@@ -143,6 +143,7 @@ class SparseIndex {
   // Results go to arrays of shape (queries.rows, k).
   void search(const Csr& queries, size_t k, float threshold, size_t threads,
               const Kernels& kernels, float* out_scores, int64_t* out_ids) {
+    const Request request{queries, k, threshold, kernels};
     const size_t num_queries = size_t(queries.rows), num_blocks = blocks_.views.size();
     if (num_queries == 0) return;
     // One query is split over ranges of blocks; many are dealt out in batches, each of which goes
@@ -155,35 +156,56 @@ class SparseIndex {
         parts > 1 ? 1 : std::min<size_t>(kBatch, (num_queries + threads - 1) / threads);
     const size_t batches = (num_queries + batch - 1) / batch;
     std::vector<std::vector<Key>> found(parts > 1 ? num_queries * parts : 0);
-    parallel(batches * parts, threads, [&](size_t task) {
-      const size_t first = task / parts * batch, part = task % parts;
-      const size_t last = std::min(first + batch, num_queries);
+    parallel(batches * parts, threads, [&](size_t i) {
+      const size_t first = i / parts * batch, part = i % parts;
+      Task task;
+      task.queries = {first, std::min(first + batch, num_queries)};
+      task.blocks = {num_blocks * part / parts, num_blocks * (part + 1) / parts};
       Lease work(*this);
-      std::vector<QuerySearch> searches = run(queries, first, last, num_blocks * part / parts,
-                                              num_blocks * (part + 1) / parts, k, threshold,
-                                              kernels, *work);
-      for (size_t q = first; q < last; ++q) {
+      std::vector<QuerySearch> searches = run(request, task, *work);
+      for (size_t q = first; q < task.queries.end; ++q) {
         if (parts > 1) {
-          found[q * parts + part] = std::move(searches[q - first].best);
+          found[q * parts + part] = searches[q - first].take_best();
         } else {
-          write(searches[q - first], k, threshold, *work, out_scores + q * k, out_ids + q * k);
+          searches[q - first].write(*work, out_scores + q * k, out_ids + q * k);
         }
       }
     });
     if (parts == 1) return;
     parallel(num_queries, threads, [&](size_t q) {
-      QuerySearch all = start(queries, q, k, threshold);
+      std::vector<Key> all;
       for (size_t part = 0; part < parts; ++part) {
         const std::vector<Key>& keys = found[q * parts + part];
-        all.best.insert(all.best.end(), keys.begin(), keys.end());
+        all.insert(all.end(), keys.begin(), keys.end());
       }
+      QuerySearch search = start(request, q);
+      search.set_best(std::move(all));
       Lease work(*this);
-      write(all, k, threshold, *work, out_scores + q * k, out_ids + q * k);
+      search.write(*work, out_scores + q * k, out_ids + q * k);
     });
   }
 
  private:
   static constexpr size_t kBatch = 64;
+
+  // What a call of `search` asks for.
+  struct Request {
+    const Csr& queries;
+    size_t k;
+    float threshold;
+    const Kernels& kernels;
+  };
+
+  struct Range {
+    size_t begin = 0, end = 0;
+    size_t size() const { return end - begin; }
+  };
+
+  // The part of a request that one thread does at a time: these queries in these blocks.
+  struct Task {
+    Range queries, blocks;
+    bool guessing = true;  // whether tau may be guessed
+  };
 
   // Borrows a workspace for as long as it lives.
   class Lease {
@@ -250,74 +272,46 @@ class SparseIndex {
     return merged;
   }
 
-  QuerySearch start(const Csr& queries, size_t q, size_t k, float threshold) const {
+  QuerySearch start(const Request& request, size_t q) const {
+    const Csr& queries = request.queries;
     const int64_t begin = queries.indptr[q];
     return QuerySearch(blocks_, queries.indices + begin, queries.values + begin,
-                       queries.indptr[q + 1] - begin, k, threshold);
+                       queries.indptr[q + 1] - begin, request.k, request.threshold);
   }
 
-  // Searches queries [first, last) in blocks [begin, end), block by block.
-  std::vector<QuerySearch> run(const Csr& queries, size_t first, size_t last, size_t begin,
-                               size_t end, size_t k, float threshold, const Kernels& kernels,
-                               Workspace& work, bool guessing = true) const {
+  // Searches the queries of a task in its blocks, block by block.
+  std::vector<QuerySearch> run(const Request& request, const Task& task, Workspace& work) const {
     std::vector<QuerySearch> searches;
-    for (size_t q = first; q < last; ++q) searches.push_back(start(queries, q, k, threshold));
-    const size_t count = searches.size(), steps = (end - begin) * count;
-    auto block_at = [&](size_t step) { return uint32_t(begin + step / count); };
+    for (size_t q = task.queries.begin; q < task.queries.end; ++q) {
+      searches.push_back(start(request, q));
+    }
+    const size_t count = searches.size(), steps = task.blocks.size() * count;
+    auto block_at = [&](size_t step) { return uint32_t(task.blocks.begin + step / count); };
     auto search_at = [&](size_t step) -> QuerySearch& { return searches[step % count]; };
-    if (steps > 0) searches[0].make_plan(uint32_t(begin), work.plan);
-    const size_t guess_at = guessing ? (end - begin) / 8 : 0;  // after so many blocks
+    if (steps > 0) search_at(0).make_plan(block_at(0), work.plan);
+    const size_t guess_at = task.guessing ? task.blocks.size() / 8 : 0;  // after so many blocks
     for (size_t step = 0; step < steps; ++step) {
       const bool more = step + 1 < steps;
       const QuerySearch& next = search_at(step + more);
       const uint32_t next_block = block_at(step + more);
       if (more) next.make_plan(next_block, work.next_plan);
       if (step + 2 < steps) search_at(step + 2).prefetch_plan(block_at(step + 2));
-      search_at(step).run(block_at(step), work.plan, kernels, work, [&](size_t t) {
+      search_at(step).run(block_at(step), work.plan, request.kernels, work, [&](size_t t) {
         if (more) next.prefetch_list(next_block, work.next_plan, t);
       });
       if (step / count + 1 == guess_at) {
-        search_at(step).guess(double(guess_at) / double(end - begin), work);
+        search_at(step).guess(double(guess_at) / double(task.blocks.size()), work);
       }
       std::swap(work.plan, work.next_plan);
     }
     for (size_t i = 0; i < count; ++i) {
       if (searches[i].finish(work)) continue;
-      std::vector<QuerySearch> again = run(queries, first + i, first + i + 1, begin, end, k,
-                                           threshold, kernels, work, false);
-      searches[i].best.swap(again[0].best);
+      Task again = task;
+      again.queries = {task.queries.begin + i, task.queries.begin + i + 1};
+      again.guessing = false;
+      searches[i].set_best(run(request, again, work)[0].take_best());
     }
     return searches;
-  }
-
-  // Writes the k best of a finished search, completed by rows whose score is not positive.
-  void write(QuerySearch& search, size_t k, float threshold, Workspace& work, float* scores,
-             int64_t* ids) const {
-    keep_best(search.best, k);
-    if (search.best.size() < k && threshold <= 0.0f) {
-      if (search.nonnegative()) {
-        append_zero_scores(search.best, k);
-      } else {
-        search.best.clear();
-        for (uint32_t b = 0; b < blocks_.views.size(); ++b) search.score_block(b, threshold, work);
-      }
-    }
-    write_best(search.best, k, scores, ids);
-  }
-
-  // `best` holds all rows with a positive score; the others score 0 and follow by id.
-  void append_zero_scores(std::vector<Key>& best, size_t k) const {
-    std::vector<uint32_t> known;
-    for (Key key : best) known.push_back(key_id(key));
-    std::sort(known.begin(), known.end());
-    auto at = known.begin();
-    for (uint32_t id = 0; id < rows_ && best.size() < k; ++id) {
-      if (at != known.end() && *at == id) {
-        ++at;
-      } else if (!blocks_.is_removed(id)) {
-        best.push_back(make_key(0.0f, id));
-      }
-    }
   }
 
   uint64_t dims_;
