@@ -15,7 +15,7 @@ from typing import Any
 
 def option(
     default: Any,
-    help: str,  # noqa: A002 - what it is everywhere else
+    help: str,
     *,
     choices: Iterable[str] | Callable[[], Iterable[str]] | None = None,
     lower: float | None = None,
