@@ -35,3 +35,30 @@ def test_file_gets_the_permissions_of_an_ordinary_one(tmp_path):
         temporary.write_text("")
     modes = {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
     assert modes == {stat.S_IMODE(ordinary.stat().st_mode)}
+
+
+def test_content_is_on_the_disk_before_the_name_points_to_it(tmp_path, monkeypatch):
+    """Otherwise a crash right after the rename could leave an empty file under the name."""
+    path, calls = tmp_path / "result.json", []
+    fsync, replace = os.fsync, os.replace
+
+    def noted_fsync(handle):
+        calls.append(("fsync", os.fstat(handle).st_size))
+        fsync(handle)
+
+    def noted_replace(source, target):
+        calls.append(("replace", os.path.getsize(source)))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", noted_fsync)
+    monkeypatch.setattr(os, "replace", noted_replace)
+    with atomic_path(path) as temporary:
+        temporary.write_text("whole")
+    assert calls == [("fsync", 5), ("replace", 5)]
+
+
+def test_the_temporary_file_keeps_all_suffixes(tmp_path):
+    """np.savez, for one, appends to names that do not end as it expects."""
+    with atomic_path(tmp_path / "rows.labels.npz") as temporary:
+        assert temporary.name.endswith(".labels.npz")
+        assert temporary.name.startswith(".rows.")
