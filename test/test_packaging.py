@@ -16,6 +16,15 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PACKAGES = sorted(path.parent.name for path in ROOT.glob("*/__init__.py"))
+# Packages, sub-packages and templates are found wherever they are: the wheel gets these, too.
+ADDED = [
+    "newcomer/__init__.py",
+    "newcomer/module.py",
+    "experiments/room/__init__.py",
+    "experiments/room/corner/__init__.py",
+    "experiments/room/pages/page.html",
+    "flags/presets/kind/one.flags",
+]
 SEARCH = """
 import os, sys
 import numpy as np, scipy.sparse
@@ -72,8 +81,9 @@ def wheel(tmp_path_factory):
     ignored = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "*.so", "runs", "results")
     shutil.copytree(ROOT, copy, ignore=ignored)
     shutil.copytree(ROOT / ".ci", copy / ".ci")
-    (copy / "results").mkdir()
-    (copy / "results" / "record.json").write_text("{}")
+    for name in ("results/record.json", *ADDED):
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        (copy / name).touch()
     build = "from setuptools import build_meta; build_meta.build_sdist('..')"
     run(sys.executable, "-c", build, cwd=copy)
     (archive,) = folder.glob("sparse_embed-*.tar.gz")
@@ -190,7 +200,7 @@ def test_wheel_holds_every_package_and_its_data(wheel):
         for package in PACKAGES
         for kind in kinds
         for path in (ROOT / package).rglob(kind)
-    }
+    } | {f"sparse_embed/{name}" for name in ADDED}
     (extension,) = names - wanted
     assert re.fullmatch(r"sparse_embed/retrieval/_index\..*(so|pyd)", extension)
     assert wanted <= names

@@ -28,13 +28,28 @@ def test_block_that_fails_leaves_the_old_file_alone(tmp_path):
     assert os.listdir(tmp_path) == ["result.json"]
 
 
-def test_file_gets_the_permissions_of_an_ordinary_one(tmp_path):
-    ordinary = tmp_path / "ordinary"
-    ordinary.write_text("")
-    with atomic_path(tmp_path / "atomic") as temporary:
-        temporary.write_text("")
-    modes = {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
-    assert modes == {stat.S_IMODE(ordinary.stat().st_mode)}
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o027, 0o077])
+def test_file_gets_the_permissions_of_an_ordinary_one(tmp_path, umask):
+    before = os.umask(umask)
+    try:
+        (tmp_path / "ordinary").write_text("")
+        with atomic_path(tmp_path / "atomic") as temporary:
+            temporary.write_text("")
+        (tmp_path / "later").write_text("")
+        assert os.umask(umask) == umask  # what it was
+    finally:
+        os.umask(before)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    assert modes == dict.fromkeys(["ordinary", "atomic", "later"], 0o666 & ~umask)
+
+
+@pytest.mark.skipif(not os.path.isdir("/dev/fd"), reason="the system does not list open files")
+def test_no_file_is_left_open(tmp_path):
+    before = len(os.listdir("/dev/fd"))
+    for _ in range(5):
+        with atomic_path(tmp_path / "result.json") as temporary:
+            temporary.write_text("{}")
+    assert len(os.listdir("/dev/fd")) == before
 
 
 def test_content_is_on_the_disk_before_the_name_points_to_it(tmp_path, monkeypatch):
