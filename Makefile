@@ -1,7 +1,11 @@
-# make reproduce   every figure and table of the paper, as a report; PRESET=quick, full or paper
-# make test        the tests          make lint     ruff and mypy
-# make sanitize    the tests of the search engine under AddressSanitizer and UBSan
+# make reproduce     every figure and table of the paper, as a report; PRESET=quick, full or paper
+# make test          the tests; PYTEST_ARGS chooses among them
+# make test-engines  the tests that need other engines or PyTorch, which it installs (gigabytes)
 # make test-minimum  the tests with the oldest versions of our dependencies that we support
+# make sanitize      the tests of the search engine under AddressSanitizer and UBSan
+# make lint          ruff and mypy
+# make install       the package with all that reproducing and testing need, into VENV
+# make clean         removes what the others have made, except runs
 # Each target makes what it needs first; PYTHON names the interpreter (3.10 or newer).
 
 PYTHON ?= python3
@@ -10,9 +14,12 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PYTEST_ARGS ?=
 PRESET ?= quick
-PACKAGES := common datasets experiments flags losses models retrieval
+# As in setup.py: every folder with an __init__.py.
+PACKAGES := $(patsubst %/__init__.py,%,$(wildcard */__init__.py))
+PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check \
+  $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
 
-.PHONY: reproduce test test-minimum sanitize lint install clean
+.PHONY: reproduce test test-engines test-minimum sanitize lint install clean
 .DELETE_ON_ERROR:
 
 reproduce: $(INSTALLED)
@@ -29,17 +36,21 @@ lint: $(INSTALLED)
 
 install: $(INSTALLED)
 
-# Installed again only when the build or the compiled sources have changed.
-$(INSTALLED): setup.py pyproject.toml $(wildcard retrieval/*.pyx retrieval/*.h retrieval/*.inc) $(CONSTRAINTS)
+# Installed again only when the build, the compiled sources or the packages have changed.
+SOURCES := $(wildcard */__init__.py retrieval/*.pyx retrieval/*.h retrieval/*.inc)
+$(INSTALLED): setup.py pyproject.toml $(SOURCES) $(CONSTRAINTS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
 	  { echo "sparse-embed needs Python 3.10 or newer; name one with PYTHON=..." >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-	  $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS)) --editable '.[dev]'
+	$(PIP_INSTALL) --editable '.[all,dev]'
 	@touch $@
 
 sanitize: $(INSTALLED)
 	PYTHON=$(BIN)/python sh test/sanitize.sh
+
+test-engines: $(INSTALLED)
+	$(PIP_INSTALL) --editable '.[all,dev,benchmark,torch]'
+	$(BIN)/pytest -m engines -rs $(PYTEST_ARGS)
 
 test-minimum:
 	$(MAKE) test VENV=.venv-minimum CONSTRAINTS=test/minimum-versions.txt

@@ -5,10 +5,10 @@ import os
 
 import numpy
 from Cython.Build import cythonize
-from setuptools import Extension, setup
+from setuptools import Extension, find_packages, setup
 
-# Folder at the top of the repository -> module `sparse_embed.<folder>`.
-FOLDERS = ["common", "datasets", "experiments", "flags", "losses", "models", "retrieval"]
+# A folder at the top of the repository that has an `__init__.py` is `sparse_embed.<folder>`.
+FOLDERS = sorted(os.path.dirname(path) for path in glob.glob("*/__init__.py"))
 
 # SPARSE_EMBED_CFLAGS adds compiler and linker flags, e.g. for a sanitizer build.
 extra_flags = os.environ.get("SPARSE_EMBED_CFLAGS", "").split()
@@ -29,12 +29,18 @@ extensions = [
 ]
 
 setup(
-    packages=[f"sparse_embed.{folder}" for folder in FOLDERS],
+    packages=[
+        f"sparse_embed.{name}"
+        for folder in FOLDERS
+        for name in (folder, *(f"{folder}.{below}" for below in find_packages(folder)))
+    ],
     package_dir={f"sparse_embed.{folder}": folder for folder in FOLDERS},
+    # What is listed here is installed and nothing else: MANIFEST.in has the C++ sources, too.
+    include_package_data=False,
     package_data={
         "": ["py.typed", "*.pyi"],
-        "sparse_embed.experiments": ["report_template.html"],
-        "sparse_embed.flags": ["presets/*.flags"],
+        "sparse_embed.experiments": ["**/*.html"],
+        "sparse_embed.flags": ["presets/**/*.flags"],
     },
     ext_modules=cythonize(extensions, build_dir="build", language_level=3),
 )

@@ -8,4 +8,6 @@ import tqdm
 
 def progress_bar(*args: Any, **kwargs: Any) -> tqdm.tqdm:
     """Returns `tqdm.tqdm(...)` that redraws often on a terminal, twice a minute in a log."""
-    return tqdm.tqdm(*args, mininterval=0.1 if sys.stderr.isatty() else 30.0, **kwargs)
+    seconds = 0.1 if sys.stderr.isatty() else 30.0
+    # Without the second one, a thread of tqdm's redraws whatever has not changed for ten seconds.
+    return tqdm.tqdm(*args, mininterval=seconds, maxinterval=max(10.0, seconds), **kwargs)

@@ -5,6 +5,10 @@ finds them without `custom_objects`. `sparse_embed.losses.population` holds the 
 rectified Gaussians; it needs SciPy only.
 """
 
+from sparse_embed.common.extras import require
+
+require(__name__, "train", "keras", "tensorflow")
+
 from sparse_embed.losses import population
 from sparse_embed.losses.arcface import ArcFaceLoss, arcface
 from sparse_embed.losses.regularizers import (

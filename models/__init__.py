@@ -1,5 +1,9 @@
 """Keras encoders that give unit-norm embeddings, and the layers around them."""
 
+from sparse_embed.common.extras import require
+
+require(__name__, "train", "keras")
+
 from sparse_embed.models.encoder import ARCHITECTURES, build_encoder
 from sparse_embed.models.head import (
     ACTIVATIONS,

@@ -9,12 +9,14 @@ can be set between searches, so that one index serves a whole sweep.
 """
 
 import functools
+import types
 import warnings
 from typing import Any
 
 import numpy as np
 
 from sparse_embed.common.checks import check_number
+from sparse_embed.common.extras import require
 from sparse_embed.retrieval.threads import faiss_threads
 from sparse_embed.retrieval.unit_rows import unit_rows
 
@@ -37,12 +39,9 @@ class FaissSearch:
     @functools.cached_property
     def nbytes(self) -> int:
         """Bytes of the index: those that faiss would write to a file."""
-        import faiss
-
+        faiss = _faiss(type(self))
         sizes: list[int] = []
-        writer = faiss.PyCallbackIOWriter(  # type: ignore[attr-defined]
-            lambda part: sizes.append(len(part))
-        )
+        writer = faiss.PyCallbackIOWriter(lambda part: sizes.append(len(part)))
         faiss.write_index(self._index, writer)
         return sum(sizes)
 
@@ -96,8 +95,7 @@ class LSHSearch(FaissSearch):
     """
 
     def __init__(self, dense: np.ndarray, bits: int, num_threads: int = 1):
-        import faiss
-
+        faiss = _faiss(type(self))
         dense = unit_rows("dense", dense)
         check_number("bits", bits, integer=True, minimum=8)
         if bits % 8:
@@ -147,8 +145,7 @@ class IVFPQSearch(FaissSearch):
         seed: int = 0,
         num_threads: int = 1,
     ):
-        import faiss
-
+        faiss = _faiss(type(self))
         dense = unit_rows("dense", dense)
         rows, dims = dense.shape
         if rows < 2:
@@ -213,8 +210,7 @@ class HNSWSearch(FaissSearch):
         ef_search: int = 128,
         num_threads: int = 1,
     ):
-        import faiss
-
+        faiss = _faiss(type(self))
         dense = unit_rows("dense", dense)
         check_number("m", m, integer=True, minimum=2)
         check_number("ef_construction", ef_construction, integer=True, minimum=1)
@@ -240,6 +236,14 @@ class HNSWSearch(FaissSearch):
         """What a record of this search should say of it."""
         built = {"m": self._m, "ef_construction": self._index.hnsw.efConstruction}
         return built | {"ef_search": self.ef_search}
+
+
+def _faiss(search: type[FaissSearch]) -> types.ModuleType:
+    """Imports faiss, which only `search` needs, or says in one line how to install it."""
+    require(search.__name__, "baselines", "faiss")
+    import faiss
+
+    return faiss
 
 
 def _smaller(name: str, wanted: int, most: int, rows: int) -> int:

@@ -23,6 +23,13 @@ def test_number_outside_bounds_is_refused(value):
         check_number("x", value, minimum=1, maximum=3)
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_number_without_bounds_is_finite(value):
+    assert check_number("x", -1e300) == -1e300
+    with pytest.raises(ValueError, match=r"x=.*: expected a finite number$"):
+        check_number("x", value)
+
+
 def test_integer_and_strict_bound():
     assert check_number("steps", 1, integer=True, above=0) == 1
     with pytest.raises(ValueError, match=r"steps=1\.5: expected an integer > 0"):

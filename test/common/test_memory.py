@@ -1,43 +1,83 @@
-"""Memory that is kept is not paid for again."""
+"""Memory that is kept stays with the process, and is what the next tensor gets."""
 
+import json
+import os
 import subprocess
 import sys
 
 import pytest
 
-# Page faults of filling 64 MB that have been filled and freed before.
-FAULTS = """
-import resource, sys, threading
-import numpy as np
+# Fills and frees 100 MB four times: more than what malloc gives back to the system at once (32 MB),
+# and more than what an arena of a thread's own can hold (64 MB). Prints the megabytes that the
+# process has more than before, each time with the block filled and after it is freed.
+RESIDENT = """
+import ctypes, json, os, sys, threading
 from sparse_embed.common.memory import keep_freed_memory
-if sys.argv[1] == "keep" and not keep_freed_memory():
-    sys.exit("malloc is not that of glibc")
+
+SIZE, MEGABYTE = 100 * 2**20, 2**20
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+libc.free.restype, libc.free.argtypes = None, [ctypes.c_void_p]
+
+statm = os.open("/proc/self/statm", os.O_RDONLY)
+
+def resident():  # without a buffer of its own, which malloc might cut off a freed block
+    return int(os.pread(statm, 100, 0).split()[1]) * os.sysconf("SC_PAGESIZE")
+
 def fill():
-    global faults
-    for _ in range(3):
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        np.full(2**26, 1, np.uint8)
-        faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+    before = resident()
+    for _ in range(4):
+        block = libc.malloc(SIZE)
+        ctypes.memset(block, 1, SIZE)
+        full = resident()
+        libc.free(block)
+        seen.append([(full - before) / MEGABYTE, (resident() - before) / MEGABYTE])
+
+seen = []
+kept = keep_freed_memory() if sys.argv[1] == "keep" else None
 if sys.argv[2] == "thread":
     thread = threading.Thread(target=fill)
     thread.start()
     thread.join()
 else:
     fill()
-print(faults)
+print(json.dumps([kept, seen]))
 """
 
 
-def faults(*how):
-    command = [sys.executable, "-c", FAULTS, *how]
-    environment = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=0", "NUMPY_MADVISE_HUGEPAGE": "0"}
+def resident(how, where):
+    """Whether memory is kept, and the megabytes with each block filled and freed."""
+    command = [sys.executable, "-c", RESIDENT, how, where]
+    # Neither huge pages, which would round what is resident, nor settings from outside.
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("MALLOC_")}
+    environment["GLIBC_TUNABLES"] = "glibc.malloc.hugetlb=0"
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    if "not that of glibc" in done.stderr:
-        pytest.skip(done.stderr)
     assert done.returncode == 0, done.stderr
-    return int(done.stdout)
+    return json.loads(done.stdout)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/self/statm")
 @pytest.mark.parametrize("where", ["main", "thread"])
-def test_freed_memory_is_used_again_without_page_faults(where):
-    assert faults("keep", where) < faults("as it is", where) / 10
+def test_freed_memory_stays_and_is_used_again(where):
+    kept, seen = resident("keep", where)
+    if not kept:
+        pytest.skip("malloc is not that of glibc")
+    for full, freed in seen:
+        assert 98 < freed <= full < 104  # one block, however often it is filled
+    _, seen = resident("as it is", where)
+    for full, freed in seen:
+        assert freed < 2 < 98 < full
+
+
+def test_other_systems_are_told_apart(monkeypatch):
+    """musl has no mallopt, and Windows no C library without a name."""
+    from sparse_embed.common import memory
+
+    monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: object())
+    assert memory.keep_freed_memory() is False
+
+    def absent(name):
+        raise TypeError(name)
+
+    monkeypatch.setattr(memory.ctypes, "CDLL", absent)
+    assert memory.keep_freed_memory() is False

@@ -66,4 +66,27 @@ def test_bugs_keep_their_traceback(tmp_path):
     )
     result = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
     assert result.returncode == 1
-    assert "Traceback" in result.stderr
+    assert result.stderr.splitlines()[-1] == "RuntimeError: a bug"
+    assert f'File "{script}", line 3, in main' in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "line"),
+    [
+        ("app.UsageError('--x=1: expected\\n   2')", 2, "failing: --x=1: expected 2"),
+        ("app.Failure('it diverged')", 1, "failing: it diverged"),
+    ],
+)
+def test_failures_end_the_script_with_their_code_and_one_line(tmp_path, raised, code, line):
+    script = tmp_path / "failing.py"
+    script.write_text(
+        f"from sparse_embed.flags import app\ndef main():\n    raise {raised}\napp.run(main)\n"
+    )
+    result = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
+    assert (result.returncode, result.stderr, result.stdout) == (code, f"{line}\n", "")
+
+
+def test_what_main_returns_is_the_exit_code(tmp_path):
+    script = tmp_path / "ending.py"
+    script.write_text("from sparse_embed.flags import app\napp.run(lambda: 3)\n")
+    assert subprocess.run([sys.executable, script], timeout=60).returncode == 3

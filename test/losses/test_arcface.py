@@ -120,7 +120,7 @@ def test_labels_may_be_a_column():
 
 
 def test_label_out_of_range_is_an_error():
-    with pytest.raises(tf.errors.InvalidArgumentError):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"= 3 is not in \[0, 3\)"):
         ArcFaceLoss()([3], np.zeros((1, 3)))
 
 

@@ -60,7 +60,8 @@ def test_lsh_is_the_hamming_distance_of_signs(data, bits):
     scores, ids = search.search(queries, 10, threshold=0.3)
     np.testing.assert_allclose(scores, best(expected, 10, 0.3)[0], atol=1e-6)
     np.testing.assert_array_equal(ids >= 0, scores >= 0.3)
-    assert search.nbytes > ROWS * bits // 8
+    codes, rotation = ROWS * bits // 8, 4 * bits * DIMS
+    assert codes + rotation < search.nbytes < codes + rotation + 1000
 
 
 def test_lsh_estimates_cosines(data):
@@ -105,7 +106,9 @@ def test_one_ivfpq_index_serves_a_sweep(data, ivfpq):
     assert recalls[0] < recalls[1] < recalls[2] == 1
     assert ivfpq.settings == {"nlist": 12, "m": 4, "bits": 4, "nprobe": 12}
     assert ivfpq.shape == (ROWS, DIMS)
-    assert ivfpq.nbytes > ROWS * (2 + 8)  # codes and ids
+    codes_and_ids, centroids, words = ROWS * (2 + 8), 4 * 12 * DIMS, 4 * 16 * DIMS
+    kept = codes_and_ids + centroids + words
+    assert kept < ivfpq.nbytes < kept + 2000
 
 
 def test_small_databases_get_smaller_settings_and_it_is_said(data):
@@ -133,7 +136,8 @@ def test_hnsw_scores_are_exact_and_recall_grows(data):
     assert recall(search.search(queries, 1)[1], right) < wide
     assert wide > 0.9
     assert search.settings == {"m": 4, "ef_construction": 16, "ef_search": 1}
-    assert search.nbytes > rows.nbytes
+    links = 4 * 2 * 4 * ROWS  # 2 m of four bytes each in the lowest layer
+    assert rows.nbytes + links < search.nbytes < rows.nbytes + 2 * links
 
 
 def test_more_results_than_rows_leave_places_unused(data):

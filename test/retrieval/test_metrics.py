@@ -72,6 +72,9 @@ def test_unit_norm(kind):
     rows[66_000] = 0.5, 0, 0
     with pytest.raises(ValueError, match=r"rows: row 66000 has norm 0\.5: expected"):
         check_unit_norm("rows", kind(rows))
+    rows[0] = 2, 0, 0  # the first that is wrong is named
+    with pytest.raises(ValueError, match=r"rows: row 0 has norm 2: expected"):
+        check_unit_norm("rows", kind(rows))
 
 
 def test_mistakes_are_named():

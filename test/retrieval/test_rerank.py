@@ -65,6 +65,10 @@ def test_two_stage_reorders_the_shortlist():
         order = np.argsort(-products)[:3]
         np.testing.assert_array_equal(ids[q][: len(order)], rows[order])
         np.testing.assert_allclose(scores[q][: len(order)], products[order], rtol=1e-5)
+        assert (ids[q][len(order) :] == -1).all()
+        assert (scores[q][len(order) :] == -np.inf).all()
+    # The order is not that of the sparse scores, or re-ranking would have done nothing.
+    assert (ids != shortlist[:, :3]).any(axis=1).sum() > 4
 
 
 @pytest.mark.parametrize(
