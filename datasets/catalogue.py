@@ -1,126 +1,190 @@
-"""Every data set by its name, behind one interface.
+"""Every data set by its name: how it is loaded, and the options it has of its own.
 
-    data = load("image_folder", "photos", test=100)
-    for images, labels in data.training_batches(data.parts["train"], batch_size=256, seed=0):
+    parts = load("image_folder", "photos", test=100, options=ImageFolderOptions(image_size=64))
+    for images, labels in parts["train"].training_batches(batch_size=256, seed=0):
         ...
+
+A data set of your own is one more row:
+
+    DATASETS["toy"] = DataSet(load_toy, ToyOptions)
 
 TensorFlow is imported when a data set is loaded, not before.
 """
 
 import dataclasses
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sparse_embed.common.checks import check_choice
+from sparse_embed.common.options import option
 
 if TYPE_CHECKING:
-    import tensorflow as tf
+    from sparse_embed.datasets.examples import Examples, Part
 
-NAMES = ("glyphs", "cifar100", "recordio", "tfrecords", "image_folder", "dense_embeddings")
+Path = str | os.PathLike[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class NoOptions:
+    """The options of a data set that has none."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Cifar100Options:
+    """The options of CIFAR-100."""
+
+    largest_shift: int = option(
+        4, "Pixels by which training images of cifar100 are shifted at most.", lower=0
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageFolderOptions:
+    """The options of image folders."""
+
+    image_size: int = option(
+        112, "Height and width that the images of image_folder are scaled to.", lower=8
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class DataSet:
-    """A data set, split and ready to be drawn from.
+    """A row of the table.
 
     Attributes:
-        name: one of `NAMES`.
-        shape: of one example: (height, width, channels), or (dim,) of dense embeddings.
-        parts: "train", "validation" and "test", as far as there are any, and the "distractors" of
-            glyphs; each has its length and `num_classes`.
-        training_batches: (part, batch_size, seed, start_step=0) -> endless batches.
-        evaluation_batches: (part, batch_size) -> each example once, in order.
+        load: (data_dir, options, validation, test, seed) -> the parts by name: "train", and as far
+            as there are any "validation", "test" and more. `validation` and `test` are numbers of
+            classes, or what the data set has in their place; `seed` is which go where.
+        options: frozen dataclass of `common.options.option` fields, what `load` gets one of.
+        needs_data_dir: whether there is nothing to load without a `data_dir`.
+        help: one line that says what `data_dir` is.
     """
 
-    name: str
-    shape: tuple[int, ...]
-    parts: dict[str, Any]
-    training_batches: Callable[..., "tf.data.Dataset"]
-    evaluation_batches: Callable[..., "tf.data.Dataset"]
+    load: Callable[..., "Mapping[str, Part]"]
+    options: type = NoOptions
+    needs_data_dir: bool = True
+    help: str = ""
 
 
 def load(
     name: str,
-    data_dir: str | os.PathLike[str] | None = None,
-    image_size: tuple[int, int] = (112, 112),
+    data_dir: Path | None = None,
     validation: int = 0,
     test: int = 0,
     seed: int = 0,
-    on_error: str = "raise",
-    views: int = 1,
-    largest_shift: int = 4,
-) -> DataSet:
+    options: Any = None,
+) -> "dict[str, Part]":
     """Loads a data set and splits it.
 
     Glyphs, record files, image folders and dense embeddings are split by class, so that testing is
     on classes never seen in training; CIFAR-100 has test images of its own.
 
     Args:
-        name: one of `NAMES`.
-        data_dir: where the files are: a folder; the archive or folder of CIFAR-100; the `.npz` of
+        name: a key of `DATASETS`.
+        data_dir: where the files are: a folder; the archive or folder of CIFAR-100; the file of
             dense embeddings. Glyphs need none, and keep their cache there.
-        image_size: (height, width) that the images of an image folder are scaled to.
         validation: number of validation classes; of CIFAR-100, validation images per class.
         test: number of test classes; of no meaning to CIFAR-100. Glyphs have 200 and 1,134 where
-            both are 0. Shards are not split.
+            both are 0. Shards cannot be split.
         seed: which classes (or images) go where.
-        on_error: "raise" or "skip" at broken images of record files and image folders.
-        views: how many times glyphs come in evaluation, each time warped anew.
-        largest_shift: pixels by which training images of CIFAR-100 are shifted at most.
+        options: of the data set's own type, `DATASETS[name].options`; its defaults if None.
+
+    Returns:
+        The parts that are not empty: "train" and perhaps "validation", "test" and, of glyphs,
+        "distractors".
     """
-    check_choice("name", name, NAMES)
-    if name == "glyphs":
-        return _glyphs(data_dir, validation, test, seed, views)
-    if data_dir is None:
+    check_choice("name", name, DATASETS)
+    row = DATASETS[name]
+    if row.needs_data_dir and data_dir is None:
         raise ValueError(f"data_dir=None: {name} has to be told where the files are")
-    if name == "tfrecords":
-        return _shards(data_dir)
-
-    from sparse_embed.datasets import cifar100, dense_embeddings, image_folder, recordio
-    from sparse_embed.datasets.examples import evaluation_batches, split_by_class, training_batches
-
-    if name == "cifar100":
-        parts = cifar100.load(data_dir, validation, seed, largest_shift)
-    else:
-        if name == "recordio":
-            examples = recordio.load(data_dir, on_error=on_error)
-        elif name == "image_folder":
-            examples = image_folder.load(data_dir, (*image_size, 3), on_error)
-        else:
-            examples = dense_embeddings.load(data_dir)
-        parts = split_by_class(examples, validation, test, seed)
-    return DataSet(name, parts.train.shape, _filled(parts), training_batches, evaluation_batches)
+    options = row.options() if options is None else options
+    if not isinstance(options, row.options):
+        raise ValueError(f"options={options!r}: expected {row.options.__name__}, those of {name}")
+    found = row.load(data_dir, options, validation, test, seed)
+    parts = {key: part for key, part in found.items() if len(part)}
+    if "train" not in parts:
+        raise ValueError(f"{name}: expected examples to train on, got none")
+    return parts
 
 
 def _glyphs(
-    data_dir: str | os.PathLike[str] | None, validation: int, test: int, seed: int, views: int
-) -> DataSet:
+    data_dir: Path | None, options: NoOptions, validation: int, test: int, seed: int
+) -> "dict[str, Examples]":
     from sparse_embed.datasets import glyphs
 
     sizes = {"validation": validation, "test": test} if validation or test else {}
-    parts = glyphs.split(glyphs.load(data_dir), seed, **sizes)
-    return DataSet(
-        "glyphs",
-        (*parts.train.images.shape[1:], 1),
-        _filled(parts),
-        glyphs.training_batches,
-        lambda part, batch_size: glyphs.evaluation_batches(part, views, batch_size, seed=1),
-    )
+    return glyphs.split(glyphs.load(data_dir), seed, **sizes)
 
 
-def _shards(data_dir: str | os.PathLike[str]) -> DataSet:
+def _cifar100(
+    data_dir: Path, options: Cifar100Options, validation: int, test: int, seed: int
+) -> "dict[str, Examples]":
+    from sparse_embed.datasets import cifar100
+
+    return cifar100.load(data_dir, validation, seed, options.largest_shift)._asdict()
+
+
+def _tfrecords(
+    data_dir: Path, options: NoOptions, validation: int, test: int, seed: int
+) -> "dict[str, Part]":
     from sparse_embed.datasets import tfrecords
 
-    shards = tfrecords.open_shards(data_dir)
-    return DataSet(
-        "tfrecords",
-        shards.shape,
-        {"train": shards},
-        tfrecords.training_batches,
-        tfrecords.evaluation_batches,
-    )
+    if validation or test:
+        raise ValueError(
+            f"validation={validation}, test={test}: expected 0, shards cannot be split; make them "
+            "of the training classes alone"
+        )
+    return {"train": tfrecords.open_shards(data_dir)}
 
 
-def _filled(parts: Any) -> dict[str, Any]:
-    return {name: part for name, part in parts._asdict().items() if len(part)}
+def _split_by_class(
+    load_all: "Callable[[Path, Any], Examples]",
+) -> "Callable[..., dict[str, Examples]]":
+    """Returns the `load` of a data set of which (data_dir, options) give all examples."""
+
+    def load_parts(
+        data_dir: Path, options: Any, validation: int, test: int, seed: int
+    ) -> "dict[str, Examples]":
+        from sparse_embed.datasets.examples import split_by_class
+
+        return split_by_class(load_all(data_dir, options), validation, test, seed)._asdict()
+
+    return load_parts
+
+
+def _recordio(data_dir: Path, options: NoOptions) -> "Examples":
+    from sparse_embed.datasets import recordio
+
+    return recordio.load(data_dir)
+
+
+def _image_folder(data_dir: Path, options: ImageFolderOptions) -> "Examples":
+    from sparse_embed.datasets import image_folder
+
+    return image_folder.load(data_dir, (options.image_size, options.image_size, 3))
+
+
+def _dense_embeddings(data_dir: Path, options: NoOptions) -> "Examples":
+    from sparse_embed.datasets import dense_embeddings
+
+    return dense_embeddings.load(data_dir)
+
+
+DATASETS: dict[str, DataSet] = {
+    "glyphs": DataSet(
+        _glyphs,
+        needs_data_dir=False,
+        help="needs no files",
+    ),
+    "cifar100": DataSet(_cifar100, Cifar100Options, help="the official archive or folder"),
+    "recordio": DataSet(_split_by_class(_recordio), help="folder of InsightFace's train.rec"),
+    "tfrecords": DataSet(_tfrecords, help="folder of shards made by prepare_data"),
+    "image_folder": DataSet(
+        _split_by_class(_image_folder), ImageFolderOptions, help="a folder per class"
+    ),
+    "dense_embeddings": DataSet(
+        _split_by_class(_dense_embeddings),
+        help="vectors of another encoder with labels, to learn a sparse head on",
+    ),
+}

@@ -14,18 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from sparse_embed.common.checks import check_number
 from sparse_embed.datasets import restricted_pickle
-from sparse_embed.datasets.examples import (
-    ArraySource,
-    Examples,
-    Parts,
-    evaluation_batches,
-    hold_out,
-    training_batches,
-)
+from sparse_embed.datasets.examples import ArraySource, Examples, Parts, hold_out
 from sparse_embed.datasets.shift_flip import random_shift_flip
-
-__all__ = ["evaluation_batches", "load", "training_batches"]
 
 _SHAPE = (32, 32, 3)
 _FILES = ("train", "test", "meta")
@@ -46,6 +38,7 @@ def load(
         seed: which ones.
         largest_shift: pixels by which training images are shifted at most, along each axis.
     """
+    check_number("largest_shift", largest_shift, integer=True, minimum=0)
     path = pathlib.Path(path)
     contents = _read_folder(path) if path.is_dir() else _read_archive(path)
     values = {}

@@ -1,7 +1,7 @@
 """Dense embeddings from somebody else's encoder, on which a sparse head can be learned.
 
     part = split_by_class(load("lfw_dlib128.npz"), test=2875)
-    for embeddings, labels in training_batches(part.train, batch_size=256, seed=0):
+    for embeddings, labels in part.train.training_batches(batch_size=256, seed=0):
         ...
 
 All of them are kept in memory.
@@ -9,18 +9,12 @@ All of them are kept in memory.
 
 import os
 import pathlib
+import zipfile
+from typing import Any
 
 import numpy as np
 
-from sparse_embed.datasets.examples import (
-    ArraySource,
-    Examples,
-    evaluation_batches,
-    split_by_class,
-    training_batches,
-)
-
-__all__ = ["evaluation_batches", "load", "split_by_class", "training_batches"]
+from sparse_embed.datasets.examples import ArraySource, Examples
 
 
 def load(
@@ -30,26 +24,33 @@ def load(
 
     Args:
         path: `.npz` with the arrays `embeddings` (n, dim) and `labels` (n,), and perhaps
-            `identities`, the name of each label; or `.npy` with the embeddings alone.
-        labels_path: `.npy` with the labels, needed with a `.npy`. Labels are integers or strings;
-            classes are numbered in their order.
+            `identities`, the name of each label; or `.npy` with the embeddings alone, as the script
+            `embed` writes it.
+        labels_path: `.npy` with the labels that belong to a `.npy`; `<name>.labels.npy` beside it
+            if None. Labels are integers or strings; classes are numbered in their order.
     """
     path = pathlib.Path(path)
     names = None
     if path.suffix == ".npz":
         if labels_path is not None:
             raise ValueError(f"labels_path={labels_path}: expected None, {path} has the labels")
-        with np.load(path, allow_pickle=False) as arrays:
-            absent = {"embeddings", "labels"} - set(arrays.files)
-            if absent:
-                raise ValueError(f"{path}: no array {min(absent)!r}, only {arrays.files}")
-            embeddings, labels = arrays["embeddings"], arrays["labels"]
-            names = arrays["identities"] if "identities" in arrays.files else None
+        labels_path = path
+        arrays = _read(path, "an .npz of dense embeddings")
+        absent = {"embeddings", "labels"} - set(arrays)
+        if absent:
+            raise ValueError(
+                f"{path}: expected the arrays 'embeddings' and 'labels', no {min(absent)!r} among "
+                f"{sorted(arrays)}"
+            )
+        embeddings, labels, names = (
+            arrays.get(name) for name in ("embeddings", "labels", "identities")
+        )
+    elif path.suffix == ".npy":
+        labels_path = pathlib.Path(labels_path or path.with_suffix(".labels.npy"))
+        embeddings = _read(path, "an .npy of dense embeddings")
+        labels = _read(labels_path, f"an .npy of the labels of {path}")
     else:
-        if labels_path is None:
-            raise ValueError(f"labels_path=None: expected the .npy file of the labels of {path}")
-        embeddings = np.load(path, allow_pickle=False)
-        labels = np.load(labels_path, allow_pickle=False)
+        raise ValueError(f"{path}: expected a file .npz or .npy of dense embeddings")
     if embeddings.ndim != 2 or embeddings.dtype.kind != "f":
         raise ValueError(
             f"{path}: expected embeddings (n, dim) of floats, got {embeddings.shape} of "
@@ -57,7 +58,7 @@ def load(
         )
     if labels.shape != (len(embeddings),) or labels.dtype.kind not in "iuUS":
         raise ValueError(
-            f"{labels_path or path}: expected {len(embeddings)} labels, integers or strings, got "
+            f"{labels_path}: expected {len(embeddings)} labels, integers or strings, got "
             f"{labels.shape} of {labels.dtype}"
         )
     broken = np.flatnonzero(~np.isfinite(embeddings).all(axis=1))
@@ -78,3 +79,15 @@ def load(
         labels=classes.astype(np.int32),
         class_names=tuple(map(str, values.tolist())),
     )
+
+
+def _read(path: pathlib.Path, expected: str) -> Any:
+    """Returns the array of an `.npy` file, or those of an `.npz` file by name."""
+    try:
+        content = np.load(path, allow_pickle=False)
+        if isinstance(content, np.ndarray):
+            return content
+        with content:
+            return dict(content)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path}: expected {expected}: {error}") from error

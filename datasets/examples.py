@@ -1,9 +1,9 @@
-"""What every data set read from files has in common: labelled examples and their batches.
+"""What every data set has in common: labelled examples and their batches.
 
 A data set's module loads `Examples`; these are split by class or by image, and become batches:
 
     part = split_by_class(image_folder.load("photos", (112, 112, 3)), test=100)
-    for images, labels in training_batches(part.train, batch_size=256, seed=0):
+    for images, labels in part.train.training_batches(batch_size=256, seed=0):
         ...
 
 Images are normalised in one way, `pixel / 255`: float32 from 0 (black) to 1 (white).
@@ -18,10 +18,35 @@ import tensorflow as tf
 
 from sparse_embed.common.checks import check_number
 
+# (a batch of images, two integers as for `tf.random.stateless_uniform`) -> the images, changed.
 Augmentation = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 
 # (positions of an endless stream, number of examples, seed) -> which example is there.
 Pick = Callable[[tf.Tensor, int, int], tf.Tensor]
+
+_BLOCK = 256  # examples that share a random seed where evaluation warps them
+
+
+class Part(Protocol):
+    """What a part of a data set must have, wherever its examples are."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one example: (height, width, channels) of an image, (dim,) of an embedding."""
+
+    @property
+    def num_classes(self) -> int:
+        """Number of labels."""
+
+    def __len__(self) -> int: ...
+
+    def training_batches(
+        self, batch_size: int, seed: int, start_step: int = 0, pick: Pick | None = None
+    ) -> tf.data.Dataset:
+        """Endless shuffled batches; see `Examples.training_batches`."""
+
+    def evaluation_batches(self, batch_size: int, views: int = 1, seed: int = 1) -> tf.data.Dataset:
+        """Each example once; see `Examples.evaluation_batches`."""
 
 
 class Source(Protocol):
@@ -65,6 +90,8 @@ class Examples:
         labels: (n,) int32 in [0, num_classes); -1 throughout, and no classes, if unlabelled.
         class_names: name of each label.
         augment: what training does to a batch of images, if anything.
+        view: what evaluation does to a block of images; None, as it mostly is, leaves them as they
+            are.
     """
 
     name: str
@@ -74,6 +101,7 @@ class Examples:
     labels: np.ndarray
     class_names: tuple[str, ...]
     augment: Augmentation | None = None
+    view: Augmentation | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -96,6 +124,120 @@ class Examples:
             labels=np.searchsorted(classes, part.labels).astype(np.int32),
             class_names=tuple(self.class_names[label] for label in classes),
         )
+
+    def training_batches(
+        self, batch_size: int, seed: int, start_step: int = 0, pick: Pick | None = None
+    ) -> tf.data.Dataset:
+        """Endless shuffled, augmented batches.
+
+        Every example comes once per pass, in a new order each time. The order is a stateless
+        permutation of the row numbers, so shuffling is global and takes no memory, and `start_step`
+        takes up a training where it stopped without drawing what came before. Batch number t is a
+        function of `seed`, `batch_size` and t alone, as long as no broken image is skipped.
+
+        Args:
+            batch_size: examples per batch.
+            seed: of the order and the augmentation.
+            start_step: number of the first batch.
+            pick: another order of the examples, such as `class_groups`.
+
+        Returns:
+            (examples, labels): (batch_size, *shape) float32, images as `pixel / 255`;
+            (batch_size,) int32.
+        """
+        check_number("start_step", start_step, integer=True, minimum=0)
+        self._check(batch_size, seed)
+
+        def finish(step, batch):
+            images, labels = batch
+            if self.augment is not None:
+                images = self.augment(images, _seeds(seed, step))
+            return normalise(images), labels
+
+        batches = self._endless(batch_size, seed, pick or shuffled, start_step)
+        batches = batches.enumerate(start_step).map(finish, num_parallel_calls=tf.data.AUTOTUNE)
+        return batches.prefetch(tf.data.AUTOTUNE)
+
+    def evaluation_batches(self, batch_size: int, views: int = 1, seed: int = 1) -> tf.data.Dataset:
+        """Each example once, in order; where `view` warps it, `views` times, each time anew.
+
+        All examples come once, then all again. Item i is the same whatever `batch_size`, and for
+        its view whatever `views`.
+
+        Args:
+            batch_size: examples per batch.
+            views: how often each example comes if it is warped; without a `view` it comes once.
+            seed: of the warps.
+
+        Returns:
+            (examples, labels) as from `training_batches`; the last batch may be smaller.
+        """
+        check_number("views", views, integer=True, minimum=1)
+        self._check(batch_size, seed)
+        times = 1 if self.view is None else views
+        size = self._block_size(batch_size)
+        rows = tf.data.Dataset.from_tensor_slices((self.rows, self.labels)).repeat(times)
+        blocks = self.source.load(rows.batch(size), len(self)).rebatch(size)
+        return self._finite(blocks, times * len(self), batch_size, seed)
+
+    def stream(self, count: int, batch_size: int, seed: int) -> tf.data.Dataset:
+        """Exactly `count` examples, shuffled pass after pass, each warped anew by `view`.
+
+        They are made as they are drawn: memory does not grow with `count`. Item i is the same
+        whatever `count` and `batch_size`, so a longer stream begins with a shorter one.
+
+        Returns:
+            (examples, labels) as from `evaluation_batches`, in ceil(count / batch_size) batches.
+        """
+        check_number("count", count, integer=True, minimum=0)
+        self._check(batch_size, seed)
+        size = self._block_size(batch_size)
+        blocks = self._endless(size, seed, shuffled).take(-(-count // size))
+        return self._finite(blocks, count, batch_size, seed)
+
+    def _check(self, batch_size: int, seed: int) -> None:
+        check_number("batch_size", batch_size, integer=True, minimum=1)
+        check_number("seed", seed, integer=True, minimum=0)
+        if not len(self):
+            raise ValueError(f"{self.name}: expected at least one example, got none")
+
+    def _block_size(self, batch_size: int) -> int:
+        """Warps are drawn per block: of a fixed size, for them not to depend on the batches."""
+        return batch_size if self.view is None else _BLOCK
+
+    def _endless(self, size: int, seed: int, pick: Pick, start: int = 0) -> tf.data.Dataset:
+        """Batches of `size` examples as the source has them, from batch number `start` on."""
+        all_rows, all_labels = tf.constant(self.rows), tf.constant(self.labels)
+
+        def draw(step):
+            chosen = pick(step * size + tf.range(size, dtype=tf.int64), len(self), seed)
+            return tf.gather(all_rows, chosen), tf.gather(all_labels, chosen)
+
+        rows = tf.data.Dataset.counter(start).map(draw)
+        return self.source.load(rows, len(self)).rebatch(size, drop_remainder=True)
+
+    def _finite(
+        self, blocks: tf.data.Dataset, count: int, batch_size: int, seed: int
+    ) -> tf.data.Dataset:
+        """Warps blocks of examples and makes batches of the first `count` of them."""
+        size = self._block_size(batch_size)
+
+        def finish(block, batch):
+            images, labels = batch
+            if self.view is not None:
+                # The last block is filled up, since the warps depend on the size of the block.
+                missing = [[0, size - tf.shape(images)[0]], *[[0, 0]] * len(self.shape)]
+                full = tf.ensure_shape(tf.pad(images, missing), (size, *self.shape))
+                images = self.view(full, _seeds(seed, block))[: tf.shape(images)[0]]
+            left = count - block * size
+            return normalise(images)[:left], labels[:left]
+
+        batches = blocks.enumerate().map(finish, num_parallel_calls=tf.data.AUTOTUNE)
+        batches = batches.rebatch(batch_size)
+        if isinstance(self.source, ArraySource):  # which skips nothing
+            length = -(-count // batch_size)
+            batches = batches.apply(tf.data.experimental.assert_cardinality(length))
+        return batches.prefetch(tf.data.AUTOTUNE)
 
 
 class Parts(NamedTuple):
@@ -141,70 +283,6 @@ def hold_out(examples: Examples, per_class: int, seed: int = 0) -> tuple[Example
     return examples.take(~held), examples.take(held)
 
 
-def training_batches(
-    examples: Examples,
-    batch_size: int,
-    seed: int,
-    start_step: int = 0,
-    pick: Pick | None = None,
-) -> tf.data.Dataset:
-    """Endless shuffled, augmented batches.
-
-    Every example comes once per pass, in a new order each time. The order is a stateless
-    permutation of the row numbers, so shuffling is global and takes no memory, and `start_step`
-    takes up a training where it stopped without drawing what came before. Batch number t is a
-    function of `seed`, `batch_size` and t alone, as long as no broken image is skipped.
-
-    Args:
-        examples: the part to train on.
-        batch_size: examples per batch.
-        seed: of the order and the augmentation.
-        start_step: number of the first batch.
-        pick: another order of the examples, such as `class_groups`.
-
-    Returns:
-        (examples, labels): (batch_size, *shape) float32, images as `pixel / 255`; (batch_size,)
-        int32.
-    """
-    check_number("batch_size", batch_size, integer=True, minimum=1)
-    check_number("seed", seed, integer=True, minimum=0)
-    check_number("start_step", start_step, integer=True, minimum=0)
-    _check_not_empty(examples)
-    all_rows, all_labels = tf.constant(examples.rows), tf.constant(examples.labels)
-
-    def draw(step):
-        positions = step * batch_size + tf.range(batch_size, dtype=tf.int64)
-        chosen = (pick or shuffled)(positions, len(examples), seed)
-        return tf.gather(all_rows, chosen), tf.gather(all_labels, chosen)
-
-    def finish(step, batch):
-        images, labels = batch
-        if examples.augment is not None:
-            images = examples.augment(images, tf.stack([tf.constant(seed, tf.int64), step]))
-        return normalise(images), labels
-
-    steps = tf.data.Dataset.counter(start_step)
-    batches = examples.source.load(steps.map(draw), len(examples))
-    batches = batches.rebatch(batch_size, drop_remainder=True).enumerate(start_step)
-    return batches.map(finish, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
-
-
-def evaluation_batches(examples: Examples, batch_size: int) -> tf.data.Dataset:
-    """Each example once, in order and as it is.
-
-    Returns:
-        (examples, labels) as from `training_batches`; the last batch may be smaller.
-    """
-    check_number("batch_size", batch_size, integer=True, minimum=1)
-    _check_not_empty(examples)
-    rows = tf.data.Dataset.from_tensor_slices((examples.rows, examples.labels)).batch(batch_size)
-    batches = examples.source.load(rows, len(examples)).rebatch(batch_size)
-    batches = batches.map(
-        lambda images, labels: (normalise(images), labels), num_parallel_calls=tf.data.AUTOTUNE
-    )
-    return batches.prefetch(tf.data.AUTOTUNE)
-
-
 def normalise(images: tf.Tensor) -> tf.Tensor:
     """Returns `pixel / 255` of uint8 images as float32; what is float already stays as it is."""
     return tf.cast(images, tf.float32) / 255.0 if images.dtype == tf.uint8 else images
@@ -241,9 +319,8 @@ def shuffle_index(
     )
 
 
-def _check_not_empty(examples: Examples) -> None:
-    if not len(examples):
-        raise ValueError(f"{examples.name}: expected at least one example, got none")
+def _seeds(seed: int, step: tf.Tensor) -> tf.Tensor:
+    return tf.stack([tf.constant(seed, tf.int64), step])
 
 
 def _generator(seed: int) -> np.random.Generator:

@@ -18,8 +18,9 @@ import tensorflow as tf
 from sparse_embed.common.checks import check_number
 from sparse_embed.common.files import atomic_path
 from sparse_embed.common.progress import progress_bar
+from sparse_embed.datasets import glyphs
 from sparse_embed.datasets.augment import Warp
-from sparse_embed.datasets.glyphs import Glyphs, Parts, evaluation_batches
+from sparse_embed.datasets.examples import Examples
 
 # Training warps by up to 12 degrees, exp(0.15) and 2 pixels: one set stays within, one does not.
 EASY = Warp(rotation=6, scale=0.08, shear=0.08, translation=1.0, blur=0.5, noise=0.05)
@@ -29,30 +30,76 @@ HARD = Warp(rotation=18, scale=0.22, shear=0.22, translation=3.0, blur=1.3, nois
 _ZERO, _ONE = 64, 128
 
 
-def identification_parts(parts: Parts, classes: int, seed: int = 0) -> tuple[Glyphs, Glyphs]:
+_DISTRACTOR_SEED = 1
+
+
+def draw_all(
+    folder: str | os.PathLike[str], distractors: int, probe_classes: int, pairs: int
+) -> dict[str, pathlib.Path]:
+    """Draws the images of every evaluation set and writes them, each with its labels beside it.
+
+    Args:
+        folder: made if need be; files that are there already are written anew.
+        distractors: how many images are distractors of the identification, of label -1.
+        probe_classes: how many of the test classes the probes are from.
+        pairs: of each verification set.
+
+    Returns:
+        The files, as `store` writes them, of "identification", "easy" and "hard". The labels are in
+        `<name>.labels.npy`.
+    """
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    parts = glyphs.split(glyphs.load())
+    files = {}
+
+    def keep(name: str, size: str, streams: list[tf.data.Dataset], labels: np.ndarray) -> None:
+        files[name] = folder / f"{name}_{size}.npy"
+        # The images come last: where they are, their labels are too.
+        with atomic_path(files[name].with_suffix(".labels.npy")) as temporary:
+            np.save(temporary, labels)
+        store(files[name], streams, len(labels))
+
+    probes, others = identification_parts(parts, probe_classes)
+    labels = np.concatenate([probes.labels, np.full(distractors, -1, np.int32)])
+    streams = [views(probes), others.stream(distractors, 512, _DISTRACTOR_SEED)]
+    keep("identification", f"{probe_classes}_{distractors}", streams, labels)
+    for name, warp in (("easy", EASY), ("hard", HARD)):
+        images, _ = verification_pairs(parts["test"], pairs, other_typeface=name == "hard")
+        keep(name, str(pairs), [views(images, warp)], images.labels)
+    return files
+
+
+def identification_parts(
+    parts: dict[str, Examples], classes: int, seed: int = 0
+) -> tuple[Examples, Examples]:
     """Divides what no encoder was trained or chosen on into (probes, what distractors are made of).
 
     The probes are the images of `classes` of the test classes, mates of the others of their class.
     The distractors are from all other test classes and the classes kept for distractors.
+
+    Args:
+        parts: as of `glyphs.split`.
+        classes: of the probes.
+        seed: which ones.
     """
-    test, more = parts.test, parts.distractors
+    test, more = parts["test"], parts["distractors"]
     check_number("classes", classes, integer=True, minimum=1, maximum=test.num_classes - 1)
     random = np.random.Generator(np.random.PCG64(seed))
     chosen = random.choice(test.num_classes, classes, replace=False)
     rest = test.select(np.setdiff1d(np.arange(test.num_classes), chosen))
-    distractors = Glyphs(
-        images=np.concatenate([rest.images, more.images]),
+    distractors = dataclasses.replace(
+        rest,
+        rows=np.concatenate([rest.rows, more.rows]),
         labels=np.concatenate([rest.labels, more.labels + rest.num_classes]),
-        code_points=np.concatenate([rest.code_points, more.code_points]),
-        fonts=test.fonts,
-        font_ids=np.concatenate([rest.font_ids, more.font_ids]),
+        class_names=rest.class_names + more.class_names,
     )
     return test.select(chosen), distractors
 
 
 def verification_pairs(
-    test: Glyphs, pairs: int = 6000, other_typeface: bool = True, seed: int = 0
-) -> tuple[Glyphs, np.ndarray]:
+    test: Examples, pairs: int = 6000, other_typeface: bool = True, seed: int = 0
+) -> tuple[Examples, np.ndarray]:
     """Draws pairs of images, every second one of one class and the others of two.
 
     Args:
@@ -66,6 +113,7 @@ def verification_pairs(
         The images, of which 2i and 2i + 1 are pair i; (pairs,) bool, whether it is of one class.
     """
     check_number("pairs", pairs, integer=True, minimum=1)
+    drawn = glyphs.source_of(test).images
     random = np.random.Generator(np.random.PCG64(seed))
     starts = np.searchsorted(test.labels, np.arange(test.num_classes + 1))
     chosen = np.empty((pairs, 2), np.int64)
@@ -74,14 +122,10 @@ def verification_pairs(
         while True:
             labels = random.choice(test.num_classes, 1 if is_same else 2, replace=False)
             pair[:] = random.integers(starts[labels], starts[labels + 1], 2)
-            one, other = test.images[pair]
+            one, other = drawn[test.rows[pair]]
             if not (is_same and other_typeface and np.array_equal(one, other)):
                 break
-    rows = chosen.ravel()
-    images = dataclasses.replace(
-        test, images=test.images[rows], labels=test.labels[rows], font_ids=test.font_ids[rows]
-    )
-    return images, same
+    return test.take(chosen.ravel()), same
 
 
 def store(path: str | os.PathLike[str], parts: list[tf.data.Dataset], count: int) -> None:
@@ -89,7 +133,7 @@ def store(path: str | os.PathLike[str], parts: list[tf.data.Dataset], count: int
 
     Args:
         path: the file; it appears when it is whole.
-        parts: batches of (images, labels), as from `glyphs.distractor_batches`.
+        parts: batches of (images, labels), as from `views` or `Examples.stream`.
         count: images in all; another number is an error.
     """
     with atomic_path(path) as temporary:
@@ -142,6 +186,7 @@ def stored_batches(
     return dataset.apply(cardinality).prefetch(2)
 
 
-def views(images: Glyphs, warp: Warp | None = None, seed: int = 2) -> tf.data.Dataset:
-    """Each image once, in order, warped."""
-    return evaluation_batches(images, views=1, batch_size=512, seed=seed, warp=warp)
+def views(images: Examples, warp: Warp | None = None, seed: int = 2) -> tf.data.Dataset:
+    """Each image once, in order, warped: by `Warp()` if None."""
+    warped = dataclasses.replace(images, view=glyphs.warping(warp))
+    return warped.evaluation_batches(batch_size=512, seed=seed)

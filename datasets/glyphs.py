@@ -5,14 +5,17 @@ classes of a handful of images each, which random warps turn into any number of 
 split, not images, so that testing is on classes never seen in training, as with faces.
 
     part = split(load())
-    for images, labels in training_batches(part.train, batch_size=256, seed=0):
+    for images, labels in part["train"].training_batches(batch_size=256, seed=0):
         ...
+
+Images are warped in evaluation too, every view of them: typefaces may share an image, and equal
+items would make retrieval easy. Three views of the 1,134 test classes are about 30,000 items.
 
 `python -m sparse_embed.datasets.glyphs` prints what there is and how fast it comes.
 """
 
 import collections
-import dataclasses
+import functools
 import os
 import pathlib
 import time
@@ -20,7 +23,7 @@ import unicodedata
 import warnings
 import zipfile
 import zlib
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -29,7 +32,7 @@ from sparse_embed.common.checks import check_number
 from sparse_embed.common.files import atomic_path
 from sparse_embed.common.progress import progress_bar
 from sparse_embed.datasets.augment import Warp, augment
-from sparse_embed.datasets.examples import Pick, shuffled
+from sparse_embed.datasets.examples import ArraySource, Augmentation, Examples, normalise
 
 # Typefaces that encode Unicode faithfully. Not among them: Computer Modern (`cm*`), which puts its
 # glyphs at other code points, STIX's private-use and large-bracket fonts, and the font of last
@@ -38,61 +41,49 @@ _TYPEFACES = ("DejaVu*.ttf", "STIXGeneral*.ttf")
 # Control, format, private use, surrogate and space: nothing to see, or no agreed meaning.
 _INVISIBLE = {"Cc", "Cf", "Co", "Cs", "Zl", "Zp", "Zs"}
 _FORMAT = 1  # of the cache; raise it when the rendering changes
-_BLOCK = 256  # items that share a random seed in the finite streams
+_ARRAYS = ("images", "labels", "code_points", "fonts", "font_ids")  # of the cache
 
 
-@dataclasses.dataclass(frozen=True)
-class Glyphs:
-    """Labelled glyph images, ordered by label, then by typeface.
+class GlyphSource(ArraySource):
+    """Glyphs in memory, with the typeface of each.
 
     Attributes:
         images: (n, size, size) uint8, 0 background, 255 ink.
-        labels: (n,) int32 in [0, num_classes).
-        code_points: (num_classes,) int32, the Unicode code point of each label.
         fonts: names of the typefaces.
         font_ids: (n,) int32, index into `fonts` of each image.
     """
 
-    images: np.ndarray
-    labels: np.ndarray
-    code_points: np.ndarray
-    fonts: tuple[str, ...]
-    font_ids: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    @property
-    def num_classes(self) -> int:
-        """Number of labels."""
-        return len(self.code_points)
-
-    def select(self, classes: np.ndarray) -> "Glyphs":
-        """Returns the images of the given labels alone, re-numbered from 0 in ascending order."""
-        classes = np.unique(classes)
-        keep = np.isin(self.labels, classes)
-        return Glyphs(
-            images=self.images[keep],
-            labels=np.searchsorted(classes, self.labels[keep]).astype(np.int32),
-            code_points=self.code_points[classes],
-            fonts=self.fonts,
-            font_ids=self.font_ids[keep],
-        )
+    def __init__(self, images: np.ndarray, fonts: tuple[str, ...], font_ids: np.ndarray):
+        super().__init__(images[..., None])
+        self.images, self.fonts, self.font_ids = images, fonts, font_ids
 
 
-class Parts(NamedTuple):
-    """A data set split by class."""
+def source_of(examples: Examples) -> GlyphSource:
+    """Returns the source of some glyphs, by whose rows it has images and typefaces."""
+    if not isinstance(examples.source, GlyphSource):
+        raise ValueError(f"{examples.name}: expected glyphs")
+    return examples.source
 
-    train: Glyphs
-    validation: Glyphs
-    test: Glyphs
-    distractors: Glyphs
+
+def warping(warp: Warp | None = None) -> Augmentation:
+    """Returns what warps a batch of glyphs, by `Warp()` if None.
+
+    It turns (batch, size, size, 1) uint8 into float32, background 0 and ink 1 before unclipped
+    noise.
+    """
+    return functools.partial(_warp, warp=warp or Warp())
+
+
+def _warp(images: tf.Tensor, seed: tf.Tensor, warp: Warp) -> tf.Tensor:
+    return augment(normalise(images[..., 0]), seed, warp)[..., None]
 
 
 def load(
     cache_dir: str | os.PathLike[str] | None = None, size: int = 32, min_fonts: int = 4
-) -> Glyphs:
+) -> Examples:
     """Returns the data set, from the cache if it is there, else rendered and cached.
+
+    Images are ordered by class, then by typeface; the classes' names are code points: "U+0041".
 
     Args:
         cache_dir: folder of the cache file; `sparse_embed` in `$XDG_CACHE_HOME` or `~/.cache` if
@@ -114,32 +105,63 @@ def load(
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_path(path) as temporary:
-            np.savez_compressed(temporary, **dataclasses.asdict(glyphs))
+            np.savez_compressed(temporary, **_to_arrays(glyphs))
     except OSError as error:
         warnings.warn(f"cache_dir={cache_dir}: glyphs are not cached: {error}", stacklevel=2)
     return glyphs
 
 
-def _read_cache(path: pathlib.Path, size: int) -> Glyphs | None:
+def _read_cache(path: pathlib.Path, size: int) -> Examples | None:
     """Returns what the cache file holds, or None if it is absent, broken or something else."""
     try:
         with np.load(path) as stored:
-            arrays = {field.name: stored[field.name] for field in dataclasses.fields(Glyphs)}
+            arrays = {name: stored[name] for name in _ARRAYS}
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         warnings.warn(f"{path}: broken cache file, rendering again: {error}", stacklevel=3)
         return None
-    arrays["fonts"] = tuple(arrays["fonts"].tolist())
-    glyphs = Glyphs(**arrays)
-    n = len(glyphs.labels)
-    if glyphs.images.shape != (n, size, size) or glyphs.font_ids.shape != (n,):
+    n = len(arrays["labels"])
+    if arrays["images"].shape != (n, size, size) or arrays["font_ids"].shape != (n,):
         warnings.warn(f"{path}: unexpected shapes in cache file, rendering again", stacklevel=3)
         return None
-    return glyphs
+    return _from_arrays(**arrays)
 
 
-def render(size: int = 32, min_fonts: int = 4) -> Glyphs:
+def _from_arrays(
+    images: np.ndarray,
+    labels: np.ndarray,
+    code_points: np.ndarray,
+    fonts: np.ndarray,
+    font_ids: np.ndarray,
+) -> Examples:
+    return Examples(
+        name="glyphs",
+        shape=(*images.shape[1:], 1),
+        source=GlyphSource(images, tuple(fonts.tolist()), font_ids),
+        rows=np.arange(len(images)),
+        labels=labels,
+        class_names=tuple(f"U+{point:04X}" for point in code_points.tolist()),
+        augment=warping(),
+        view=warping(),
+    )
+
+
+def _to_arrays(glyphs: Examples) -> dict[str, Any]:
+    """Returns the arrays of the cache file, with the images of `glyphs` alone."""
+    source = source_of(glyphs)
+    code_points = np.array([int(name[2:], 16) for name in glyphs.class_names], np.int32)
+    values = (
+        source.images[glyphs.rows],
+        glyphs.labels,
+        code_points,
+        np.array(source.fonts),
+        source.font_ids[glyphs.rows],
+    )
+    return dict(zip(_ARRAYS, values, strict=True))
+
+
+def render(size: int = 32, min_fonts: int = 4) -> Examples:
     """Renders the data set: every visible code point found in at least `min_fonts` typefaces.
 
     Some code points look alike, as the Latin, Greek and Cyrillic capital A do. An image that
@@ -153,10 +175,11 @@ def render(size: int = 32, min_fonts: int = 4) -> Glyphs:
     """
     check_number("size", size, integer=True, minimum=8)
     check_number("min_fonts", min_fonts, integer=True, minimum=1)
-    return _without_twins(_rasterise(size, min_fonts), min_fonts)
+    glyphs = _without_twins(_rasterise(size, min_fonts), min_fonts)
+    return _from_arrays(**_to_arrays(glyphs))  # without what was dropped
 
 
-def _rasterise(size: int, min_fonts: int) -> Glyphs:
+def _rasterise(size: int, min_fonts: int) -> Examples:
     """Draws all glyphs, twins included.
 
     All typefaces share one scale, an em of 27/32 of the image, and one base line, so that small
@@ -236,41 +259,38 @@ def _rasterise(size: int, min_fonts: int) -> Glyphs:
     inked = images.any(axis=(1, 2))
     order = np.flatnonzero(inked)[np.lexsort((font_ids[inked], points[inked]))]
     code_points, labels = np.unique(points[order], return_inverse=True)
-    return Glyphs(
+    return _from_arrays(
         images=images[order],
         labels=labels.astype(np.int32),
         code_points=code_points,
-        fonts=tuple(path.stem for path in files),
+        fonts=np.array([path.stem for path in files]),
         font_ids=font_ids[order],
     )
 
 
-def _without_twins(glyphs: Glyphs, min_fonts: int) -> Glyphs:
+def _without_twins(glyphs: Examples, min_fonts: int) -> Examples:
     """Drops images that a lower label has too, then classes with fewer than `min_fonts` images."""
     first_label: dict[bytes, int] = {}
     keep = np.array(
         [
             first_label.setdefault(image.tobytes(), label) == label
-            for image, label in zip(glyphs.images, glyphs.labels.tolist(), strict=True)
+            for image, label in zip(
+                source_of(glyphs).images[glyphs.rows], glyphs.labels.tolist(), strict=True
+            )
         ]
     )
-    unique = dataclasses.replace(
-        glyphs,
-        images=glyphs.images[keep],
-        labels=glyphs.labels[keep],
-        font_ids=glyphs.font_ids[keep],
-    )
+    unique = glyphs.take(keep)
     counts = np.bincount(unique.labels, minlength=glyphs.num_classes)
     return unique.select(np.flatnonzero(counts >= min_fonts))
 
 
 def split(
-    glyphs: Glyphs,
+    glyphs: Examples,
     seed: int = 0,
     validation: int = 200,
     test: int = 1134,
     distractors: int = 400,
-) -> Parts:
+) -> dict[str, Examples]:
     """Splits by class: no code point is in two parts, and labels start at 0 in each.
 
     Args:
@@ -279,6 +299,9 @@ def split(
         validation: number of validation classes.
         test: number of test classes.
         distractors: number of classes for the distractors; training gets all that are left.
+
+    Returns:
+        The parts "train", "validation", "test" and "distractors".
     """
     check_number("seed", seed, integer=True, minimum=0)
     sizes = {"validation": validation, "test": test, "distractors": distractors}
@@ -288,135 +311,15 @@ def split(
     if train < 1:
         raise ValueError(f"{sizes}: expected fewer classes in all than {glyphs.num_classes}")
     order = np.random.Generator(np.random.PCG64(seed)).permutation(glyphs.num_classes)
-    bounds = np.cumsum([train, validation, test])
-    return Parts(*(glyphs.select(classes) for classes in np.split(order, bounds)))
-
-
-def training_batches(
-    glyphs: Glyphs,
-    batch_size: int,
-    seed: int,
-    warp: Warp | None = None,
-    start_step: int = 0,
-    pick: Pick | None = None,
-) -> tf.data.Dataset:
-    """Endless shuffled batches of warped images.
-
-    Batch number t is a function of `seed`, `batch_size` and t alone: every image comes once per
-    pass, in a new order and with a new warp each time, and `start_step` takes up a training where
-    it stopped without drawing what came before.
-
-    Args:
-        glyphs: the part to train on.
-        batch_size: images per batch.
-        seed: of the order and the warps.
-        warp: how far images are warped, `Warp()` if None.
-        start_step: number of the first batch.
-        pick: another order of the images, such as `class_groups`.
-
-    Returns:
-        (images, labels): (batch_size, size, size, 1) float32, background 0 and ink 1 before
-        unclipped noise; (batch_size,) int32.
-    """
-    check_number("batch_size", batch_size, integer=True, minimum=1)
-    check_number("start_step", start_step, integer=True, minimum=0)
-    batches = _blocks(glyphs, pick or shuffled, batch_size, seed, warp, start=start_step)
-    return batches.prefetch(tf.data.AUTOTUNE)
-
-
-def evaluation_batches(
-    glyphs: Glyphs, views: int, batch_size: int, seed: int, warp: Warp | None = None
-) -> tf.data.Dataset:
-    """Each image `views` times, each time warped anew: first all images once, then again.
-
-    All views are warped, none is clean: typefaces may share an image, and equal items would make
-    retrieval easy. Three views of the 1,134 test classes are about 30,000 items. Item i is the
-    same whatever `batch_size`, and for its view whatever `views`.
-
-    Returns:
-        (images, labels) as from `training_batches`, in ceil(views * len(glyphs) / batch_size)
-        batches, the last of which may be smaller.
-    """
-    check_number("views", views, integer=True, minimum=1)
-    return _finite(glyphs, _in_order, views * len(glyphs), batch_size, seed, warp)
-
-
-def distractor_batches(
-    glyphs: Glyphs, count: int, batch_size: int, seed: int, warp: Warp | None = None
-) -> tf.data.Dataset:
-    """Exactly `count` warped images, made as they are drawn: memory does not grow with `count`.
-
-    Item i is the same whatever `count` and `batch_size`, so more distractors contain fewer.
-
-    Returns:
-        (images, labels) as from `evaluation_batches`, in ceil(count / batch_size) batches.
-    """
-    check_number("count", count, integer=True, minimum=0)
-    return _finite(glyphs, shuffled, count, batch_size, seed, warp)
-
-
-def _in_order(positions: tf.Tensor, total: int, seed: int) -> tf.Tensor:
-    """Image of each position of a stream that repeats all images in order; cf. `shuffled`."""
-    del seed
-    return positions % total
-
-
-def _finite(
-    glyphs: Glyphs, pick: Pick, count: int, batch_size: int, seed: int, warp: Warp | None
-) -> tf.data.Dataset:
-    """`count` items, made in blocks of a fixed size so that they do not depend on the batches."""
-    check_number("batch_size", batch_size, integer=True, minimum=1)
-    batches = _blocks(glyphs, pick, _BLOCK, seed, warp, count=count).rebatch(batch_size)
-    cardinality = tf.data.experimental.assert_cardinality(-(-count // batch_size))
-    return batches.apply(cardinality).prefetch(tf.data.AUTOTUNE)
-
-
-def _blocks(
-    glyphs: Glyphs,
-    pick: Pick,
-    size: int,
-    seed: int,
-    warp: Warp | None,
-    count: int | None = None,
-    start: int = 0,
-) -> tf.data.Dataset:
-    """The stream of warped images in blocks of `size`, each a function of its number and `seed`.
-
-    Args:
-        glyphs: where the images are from.
-        pick: gives the images at some positions of the stream (`_in_order`, `shuffled`).
-        size: items per block.
-        seed: of the order and the warps.
-        warp: `Warp()` if None.
-        count: length of the stream, endless if None; the last block is cut, not made smaller, so
-            that its items do not depend on `count`.
-        start: number of the first block.
-    """
-    check_number("seed", seed, integer=True, minimum=0)
-    if not len(glyphs):
-        raise ValueError("glyphs: expected at least one image, got none")
-    all_images, all_labels = tf.constant(glyphs.images), tf.constant(glyphs.labels)
-    warp = warp or Warp()
-
-    def block(step):
-        chosen = pick(step * size + tf.range(size, dtype=tf.int64), len(glyphs), seed)
-        images = tf.cast(tf.gather(all_images, chosen), tf.float32) / 255.0
-        images = augment(images, tf.stack([tf.constant(seed, tf.int64), step]), warp)[..., None]
-        labels = tf.gather(all_labels, chosen)
-        if count is None:
-            return images, labels
-        left = count - step * size
-        return images[:left], labels[:left]
-
-    if count is None:
-        steps = tf.data.Dataset.counter(start)
-    else:
-        steps = tf.data.Dataset.range(start, -(-count // size))
-    return steps.map(block, num_parallel_calls=tf.data.AUTOTUNE)
+    groups = np.split(order, np.cumsum([train, validation, test]))
+    return {
+        name: glyphs.select(classes)
+        for name, classes in zip(("train", *sizes), groups, strict=True)
+    }
 
 
 def contact_sheet(
-    glyphs: Glyphs,
+    glyphs: Examples,
     path: str | os.PathLike[str],
     rows: int = 10,
     views: int = 8,
@@ -441,23 +344,23 @@ def contact_sheet(
     check_number("views", views, integer=True, minimum=1)
     check_number("seed", seed, integer=True, minimum=0)
     random = np.random.Generator(np.random.PCG64(seed))
-    fonts = np.sort(np.argsort(-np.bincount(glyphs.font_ids), kind="stable")[:16])
-    shown = np.isin(glyphs.font_ids, fonts)
+    source = source_of(glyphs)
+    images, font_ids = source.images[glyphs.rows], source.font_ids[glyphs.rows]
+    fonts = np.sort(np.argsort(-np.bincount(font_ids), kind="stable")[:16])
+    shown = np.isin(font_ids, fonts)
     found = np.bincount(glyphs.labels[shown], minlength=glyphs.num_classes)
     chosen = np.sort(np.lexsort((random.random(glyphs.num_classes), -found))[:rows])
 
-    size = glyphs.images.shape[1]
+    size = images.shape[1]
     clean = np.zeros((rows, len(fonts), size, size), np.float32)
     sources = np.empty((rows, views), np.int64)
     for row, label in enumerate(chosen):
         members = np.flatnonzero(glyphs.labels == label)
         sources[row] = random.choice(members, views)
         members = members[shown[members]]
-        clean[row, np.searchsorted(fonts, glyphs.font_ids[members])] = glyphs.images[members] / 255
-    warped = augment(
-        tf.constant(glyphs.images[sources.ravel()] / np.float32(255)),
-        tf.constant([seed, 0], tf.int64),
-        warp or Warp(),
+        clean[row, np.searchsorted(fonts, font_ids[members])] = images[members] / 255
+    warped = warping(warp)(
+        tf.constant(images[sources.ravel(), ..., None]), tf.constant([seed, 0], tf.int64)
     )
     panels = [
         (clean, "a class per row, a typeface per column"),
@@ -476,7 +379,7 @@ def contact_sheet(
         axis.set_yticks([])
         axis.hlines(range(1, rows), 0, columns, color="0.85", linewidth=0.5)
         axis.spines[:].set_color("0.6")
-    names = [f"U+{point:04X}" for point in glyphs.code_points[chosen]]
+    names = [glyphs.class_names[label] for label in chosen]
     axes[0].set_yticks(np.arange(rows) + 0.5, names, fontsize=8, family="monospace")
     axes[0].tick_params(length=0)
     figure.suptitle(f"Glyphs: {glyphs.num_classes:,} classes, {len(glyphs):,} images", fontsize=12)
@@ -488,20 +391,21 @@ def contact_sheet(
 
 
 def main() -> None:
-    """Renders the data set and prints its figures."""
+    """Renders the data set and prints its sizes and its speed."""
     start = time.process_time()
     drawn = _rasterise(size=32, min_fonts=4)
     glyphs = _without_twins(drawn, min_fonts=4)
     seconds = time.process_time() - start
-    print(f"rendered from {len(glyphs.fonts)} typefaces in {seconds:.1f} seconds of one core")
+    fonts = len(source_of(glyphs).fonts)
+    print(f"rendered from {fonts} typefaces in {seconds:.1f} seconds of one core")
     print(f"all: {drawn.num_classes:,} classes, {len(drawn):,} images")
     print(f"twins dropped: {len(drawn) - len(_without_twins(drawn, min_fonts=1)):,} images")
     print(f"classes of 4 and more left: {glyphs.num_classes:,} classes, {len(glyphs):,} images")
     parts = split(glyphs)
-    for name, part in parts._asdict().items():
+    for name, part in parts.items():
         print(f"{name}: {part.num_classes:,} classes, {len(part):,} images")
     batch_size, steps = 256, 100
-    batches = iter(training_batches(parts.train, batch_size, seed=0))
+    batches = iter(parts["train"].training_batches(batch_size, seed=0))
     for _ in range(10):  # let the pipeline fill and tune itself
         next(batches)
     start = time.perf_counter()

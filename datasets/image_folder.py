@@ -13,23 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from sparse_embed.datasets.encoded_images import EncodedImages
-from sparse_embed.datasets.examples import (
-    Examples,
-    evaluation_batches,
-    split_by_class,
-    training_batches,
-)
+from sparse_embed.datasets.examples import Examples
 from sparse_embed.datasets.shift_flip import random_flip
-
-__all__ = [
-    "ImageFiles",
-    "evaluation_batches",
-    "kept_paths",
-    "load",
-    "load_flat",
-    "split_by_class",
-    "training_batches",
-]
 
 _SUFFIXES = {".jpg", ".jpeg", ".png", ".gif", ".bmp"}
 

@@ -22,22 +22,8 @@ from absl import logging
 from sparse_embed.common.checks import check_choice
 from sparse_embed.common.files import atomic_path
 from sparse_embed.common.progress import progress_bar
-from sparse_embed.datasets.examples import Examples, evaluation_batches
+from sparse_embed.datasets.examples import Examples
 from sparse_embed.datasets.image_folder import ImageFiles
-
-__all__ = [
-    "ImageList",
-    "Selection",
-    "evaluation_batches",
-    "load",
-    "noisy_images",
-    "read_feature_tree",
-    "read_features",
-    "read_list",
-    "read_noises",
-    "write_feature_tree",
-    "write_features",
-]
 
 _FEATURE_HEADER = struct.Struct("<4i")
 _CV_32F = 5

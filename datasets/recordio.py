@@ -20,23 +20,8 @@ import numpy as np
 
 from sparse_embed.common.progress import progress_bar
 from sparse_embed.datasets.encoded_images import EncodedImages
-from sparse_embed.datasets.examples import (
-    Examples,
-    evaluation_batches,
-    split_by_class,
-    training_batches,
-)
+from sparse_embed.datasets.examples import Examples
 from sparse_embed.datasets.shift_flip import random_flip
-
-__all__ = [
-    "Record",
-    "RecordFile",
-    "evaluation_batches",
-    "load",
-    "split_by_class",
-    "training_batches",
-    "unpack",
-]
 
 _MAGIC = 0xCED7230A
 _MAGIC_BYTES = struct.pack("<I", _MAGIC)

@@ -22,7 +22,7 @@ from sparse_embed.common.checks import check_number
 from sparse_embed.common.files import atomic_path
 from sparse_embed.common.progress import progress_bar
 from sparse_embed.datasets.encoded_images import EncodedImages, decode_image
-from sparse_embed.datasets.examples import Examples, normalise
+from sparse_embed.datasets.examples import Examples, Pick, normalise
 from sparse_embed.datasets.shift_flip import random_flip
 
 _MANIFEST = "manifest.json"
@@ -64,7 +64,64 @@ class Shards:
         """Number of labels."""
         return len(self.class_names)
 
-    def load(self, records: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def training_batches(
+        self,
+        batch_size: int,
+        seed: int,
+        start_step: int = 0,
+        pick: Pick | None = None,
+        buffer_size: int = 10000,
+    ) -> tf.data.Dataset:
+        """Endless shuffled batches, mirrored at random; see `Examples.training_batches`.
+
+        Args:
+            batch_size: images per batch.
+            seed: of the order and the mirroring.
+            start_step: number of the first batch; those before it are read, but not decoded.
+            pick: must be None.
+            buffer_size: number of encoded images in memory among which the next one is drawn.
+        """
+        check_number("batch_size", batch_size, integer=True, minimum=1)
+        check_number("seed", seed, integer=True, minimum=0)
+        check_number("start_step", start_step, integer=True, minimum=0)
+        if pick is not None:
+            raise ValueError("pick: expected None, shards are read in the order of their files")
+
+        def finish(step, records):
+            images, labels = self._decode(records)
+            images = random_flip(images, tf.stack([tf.constant(seed, tf.int64), step]))
+            return normalise(images), labels
+
+        records = self._files.shuffle(self.num_shards, seed).interleave(
+            tf.data.TFRecordDataset,
+            cycle_length=16,
+            block_length=16,
+            num_parallel_calls=tf.data.AUTOTUNE,
+            deterministic=True,
+        )
+        records = records.repeat().shuffle(buffer_size, seed)
+        batches = records.batch(batch_size, drop_remainder=True).skip(start_step)
+        batches = batches.enumerate(start_step).map(finish, num_parallel_calls=tf.data.AUTOTUNE)
+        return batches.prefetch(tf.data.AUTOTUNE)
+
+    def evaluation_batches(self, batch_size: int, views: int = 1, seed: int = 1) -> tf.data.Dataset:
+        """Each image once and as it is, shard by shard; see `Examples.evaluation_batches`."""
+        del views, seed  # nothing is warped
+        check_number("batch_size", batch_size, integer=True, minimum=1)
+
+        def finish(records):
+            images, labels = self._decode(records)
+            return normalise(images), labels
+
+        batches = tf.data.TFRecordDataset(self._files).batch(batch_size)
+        return batches.map(finish, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+
+    @property
+    def _files(self) -> tf.data.Dataset:
+        paths = _paths(self.folder, self.num_shards)
+        return tf.data.Dataset.from_tensor_slices([str(path) for path in paths])
+
+    def _decode(self, records: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Turns a batch of serialized records into uint8 images and int32 labels."""
         parsed = tf.io.parse_example(records, _FEATURES)
         images = tf.map_fn(
@@ -144,53 +201,6 @@ def open_shards(folder: str | os.PathLike[str]) -> Shards:
     )
 
 
-def training_batches(
-    shards: Shards, batch_size: int, seed: int, start_step: int = 0, buffer_size: int = 10000
-) -> tf.data.Dataset:
-    """Endless shuffled batches, mirrored at random; see `examples.training_batches`.
-
-    Args:
-        shards: what to train on.
-        batch_size: images per batch.
-        seed: of the order and the mirroring.
-        start_step: number of the first batch; those before it are read, but not decoded.
-        buffer_size: number of encoded images in memory among which the next one is drawn.
-    """
-    check_number("batch_size", batch_size, integer=True, minimum=1)
-    check_number("seed", seed, integer=True, minimum=0)
-    check_number("start_step", start_step, integer=True, minimum=0)
-
-    def finish(step, records):
-        images, labels = shards.load(records)
-        images = random_flip(images, tf.stack([tf.constant(seed, tf.int64), step]))
-        return normalise(images), labels
-
-    files = _files(shards).shuffle(shards.num_shards, seed)
-    records = files.interleave(
-        tf.data.TFRecordDataset,
-        cycle_length=16,
-        block_length=16,
-        num_parallel_calls=tf.data.AUTOTUNE,
-        deterministic=True,
-    )
-    records = records.repeat().shuffle(buffer_size, seed)
-    batches = records.batch(batch_size, drop_remainder=True).skip(start_step)
-    batches = batches.enumerate(start_step).map(finish, num_parallel_calls=tf.data.AUTOTUNE)
-    return batches.prefetch(tf.data.AUTOTUNE)
-
-
-def evaluation_batches(shards: Shards, batch_size: int) -> tf.data.Dataset:
-    """Each image once, shard by shard; see `examples.evaluation_batches`."""
-    check_number("batch_size", batch_size, integer=True, minimum=1)
-
-    def finish(records):
-        images, labels = shards.load(records)
-        return normalise(images), labels
-
-    batches = tf.data.TFRecordDataset(_files(shards)).batch(batch_size)
-    return batches.map(finish, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
-
-
 def _write_shard(part: Examples, source: EncodedImages, path: pathlib.Path, progress: tqdm) -> int:
     written = 0
     with (
@@ -254,9 +264,3 @@ def _save(folder: pathlib.Path, content: dict[str, Any]) -> None:
 
 def _paths(folder: pathlib.Path, num_shards: int) -> list[pathlib.Path]:
     return [folder / f"{i:05d}-of-{num_shards:05d}.tfrecord" for i in range(num_shards)]
-
-
-def _files(shards: Shards) -> tf.data.Dataset:
-    return tf.data.Dataset.from_tensor_slices(
-        [str(path) for path in _paths(shards.folder, shards.num_shards)]
-    )

@@ -13,16 +13,14 @@ import tensorflow as tf
 
 from sparse_embed.datasets import restricted_pickle
 from sparse_embed.datasets.encoded_images import EncodedImages
-from sparse_embed.datasets.examples import Examples, evaluation_batches
-
-__all__ = ["Pack", "evaluation_batches", "load"]
+from sparse_embed.datasets.examples import Examples
 
 
 class Pack(NamedTuple):
     """The pairs of a pack.
 
     Attributes:
-        images: rows 2i and 2i + 1 are pair i; `evaluation_batches` gives them in order.
+        images: rows 2i and 2i + 1 are pair i.
         same: (pairs,) bool.
     """
 
