@@ -181,7 +181,7 @@ DATASETS: dict[str, DataSet] = {
     ),
     "dense_embeddings": DataSet(
         _split_by_class(_dense_embeddings),
-        help="vectors of another encoder with labels (.npz, or .npy as embed writes it), to learn a "
+        help="vectors of another encoder with labels, .npz or as embed writes them, to learn a "
         "sparse head on",
     ),
 }

@@ -136,6 +136,8 @@ def test_other_content_is_refused(tmp_path, changes, message):
 
 
 def test_other_paths_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="largest_shift=-1: expected an integer >= 0"):
+        cifar100.load(tmp_path, largest_shift=-1)
     with pytest.raises(ValueError, match="train is missing"):
         cifar100.load(tmp_path)
     (tmp_path / "x.tar.gz").write_bytes(b"no archive")
