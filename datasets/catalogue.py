@@ -58,7 +58,7 @@ class DataSet:
             classes, or what the data set has in their place; `seed` is which go where.
         options: frozen dataclass of `common.options.option` fields, what `load` gets one of.
         needs_data_dir: whether there is nothing to load without a `data_dir`.
-        help: one line that says what `data_dir` is.
+        help: what the help of the flag says of it.
     """
 
     load: Callable[..., "Mapping[str, Part]"]
@@ -172,11 +172,7 @@ def _dense_embeddings(data_dir: Path, options: NoOptions) -> "Examples":
 
 
 DATASETS: dict[str, DataSet] = {
-    "glyphs": DataSet(
-        _glyphs,
-        needs_data_dir=False,
-        help="needs no files",
-    ),
+    "glyphs": DataSet(_glyphs, needs_data_dir=False, help="needs no files"),
     "cifar100": DataSet(_cifar100, Cifar100Options, help="the official archive or folder"),
     "recordio": DataSet(_split_by_class(_recordio), help="folder of InsightFace's train.rec"),
     "tfrecords": DataSet(_tfrecords, help="folder of shards made by prepare_data"),
@@ -185,6 +181,7 @@ DATASETS: dict[str, DataSet] = {
     ),
     "dense_embeddings": DataSet(
         _split_by_class(_dense_embeddings),
-        help="vectors of another encoder with labels, to learn a sparse head on",
+        help="vectors of another encoder with labels, .npz or as embed writes them, to learn a "
+        "sparse head on",
     ),
 }

@@ -1,19 +1,26 @@
 """Every data set through the one interface."""
 
+import dataclasses
+import os
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from sparse_embed.common.options import option
 from sparse_embed.datasets import catalogue, glyphs, image_folder, tfrecords
+from sparse_embed.datasets.catalogue import Cifar100Options, DataSet, ImageFolderOptions, NoOptions
+from sparse_embed.datasets.examples import ArraySource, Examples
 
 
 @pytest.fixture
 def folders(tmp_path):
     """A small data set of each kind that needs files, by name."""
     names = [f"class {i}".encode() for i in range(100)]
-    part = {b"data": np.zeros((200, 3072), np.uint8), b"fine_labels": list(range(100)) * 2}
+    part = {b"data": np.full((200, 3072), 9, np.uint8), b"fine_labels": list(range(100)) * 2}
     (tmp_path / "cifar100").mkdir()
     for name, value in (("train", part), ("test", part), ("meta", {b"fine_label_names": names})):
         (tmp_path / "cifar100" / name).write_bytes(pickle.dumps(value, 2))
@@ -23,14 +30,13 @@ def folders(tmp_path):
         file.write_bytes(tf.io.encode_png(np.zeros((8, 8, 3), np.uint8)).numpy())
     images = image_folder.load(tmp_path / "image_folder", (8, 8, 3))
     tfrecords.write_shards(images, tmp_path / "tfrecords", num_shards=2)
-    np.savez(
-        tmp_path / "dense_embeddings.npz", embeddings=np.zeros((8, 5)), labels=np.arange(8) % 4
-    )
+    np.save(tmp_path / "dense_embeddings", np.zeros((8, 5), np.float16))
+    np.save(tmp_path / "dense_embeddings.labels.npy", np.arange(8) % 4)
     return tmp_path
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "shape", "sizes"),
+    ("name", "arguments", "shape", "sizes"),
     [
         (
             "cifar100",
@@ -38,64 +44,144 @@ def folders(tmp_path):
             (32, 32, 3),
             {"train": 100, "validation": 100, "test": 200},
         ),
-        ("image_folder", {"test": 1}, (8, 8, 3), {"train": 9, "test": 3}),
+        (
+            "image_folder",
+            {"test": 1, "options": ImageFolderOptions(image_size=9)},
+            (9, 9, 3),
+            {"train": 9, "test": 3},
+        ),
         ("tfrecords", {}, (8, 8, 3), {"train": 12}),
         (
             "dense_embeddings",
             {"test": 1, "validation": 1},
             (5,),
-            dict(train=4, validation=2, test=2),
+            {"train": 4, "validation": 2, "test": 2},
         ),
     ],
 )
-def test_all_alike(folders, name, options, shape, sizes):
-    path = folders / (f"{name}.npz" if name == "dense_embeddings" else name)
-    data = catalogue.load(name, path, image_size=(8, 8), **options)
-    assert (data.name, data.shape) == (name, shape)
-    assert {key: len(part) for key, part in data.parts.items()} == sizes
-    train = data.parts["train"]
-    images, labels = data.training_batches(train, batch_size=2, seed=0, start_step=1).element_spec
+def test_all_alike(folders, name, arguments, shape, sizes):
+    path = folders / (f"{name}.npy" if name == "dense_embeddings" else name)
+    parts = catalogue.load(name, path, **arguments)
+    assert {key: len(part) for key, part in parts.items()} == sizes
+    batches = parts["train"].training_batches(batch_size=2, seed=0, start_step=1)
+    images, labels = batches.element_spec
     assert (images.shape, images.dtype) == ((2, *shape), tf.float32)
     assert (labels.shape, labels.dtype) == ((2,), tf.int32)
-    for part in data.parts.values():
-        batches = list(data.evaluation_batches(part, 64).as_numpy_iterator())
-        found = np.concatenate([labels for _, labels in batches])
+    for part in parts.values():
+        assert part.shape == shape
+        found = np.concatenate([labels for _, labels in part.evaluation_batches(64, views=3)])
         assert len(found) == len(part)
         assert set(found) == set(range(part.num_classes))
 
 
 def test_record_file(shared):
-    data = catalogue.load("recordio", shared / "recordio", test=1)
-    assert data.shape == (112, 112, 3)
-    assert {key: part.num_classes for key, part in data.parts.items()} == {"train": 2, "test": 1}
+    parts = catalogue.load("recordio", shared / "recordio", test=1)
+    assert parts["train"].shape == (112, 112, 3)
+    assert {key: part.num_classes for key, part in parts.items()} == {"train": 2, "test": 1}
 
 
-def test_mistakes_are_named(tmp_path):
+def test_which_classes_go_where_follows_the_seed(folders):
+    path = folders / "dense_embeddings.npy"
+    tested = [
+        catalogue.load("dense_embeddings", path, test=1, seed=seed)["test"].class_names
+        for seed in range(8)
+    ]
+    assert len(set(tested)) > 1
+    assert catalogue.load("dense_embeddings", path, test=1, seed=3)["test"].class_names == tested[3]
+
+
+def test_options_reach_the_data_set(folders):
+    """Images of the value 9 stay as they are, unless black comes in from a side."""
+    lowest = {}
+    for shift in (0, 4):
+        parts = catalogue.load("cifar100", folders / "cifar100", options=Cifar100Options(shift))
+        ((images, _),) = parts["train"].training_batches(64, seed=0).take(1)
+        lowest[shift] = round(float(tf.reduce_min(images)) * 255)
+    assert lowest == {0: 9, 4: 0}
+    assert catalogue.load("image_folder", folders / "image_folder")["train"].shape == (112, 112, 3)
+
+
+def test_every_option_is_a_number_with_a_help_and_a_bound():
+    fields = {
+        (name, field.name, field.default): field.metadata
+        for name, row in catalogue.DATASETS.items()
+        for field in dataclasses.fields(row.options)
+    }
+    assert set(fields) == {("cifar100", "largest_shift", 4), ("image_folder", "image_size", 112)}
+    for (name, *_), metadata in fields.items():
+        assert name in metadata["help"]
+        assert metadata["lower"] is not None
+    assert all(row.help for row in catalogue.DATASETS.values())
+
+
+def test_a_data_set_of_your_own_is_one_row(monkeypatch):
+    @dataclasses.dataclass(frozen=True)
+    class ToyOptions:
+        dim: int = option(3, "Dimensions.", lower=1)
+
+    def load_toy(data_dir, options, validation, test, seed):
+        assert (data_dir, validation, test, seed) == ("here", 1, 2, 5)
+        vectors = np.zeros((6, options.dim), np.float32)
+        labels = np.arange(6, dtype=np.int32)
+        toy = Examples(
+            "toy", (options.dim,), ArraySource(vectors), np.arange(6), labels, tuple("abcdef")
+        )
+        return {"train": toy, "odd": toy.take(labels % 2 == 1), "empty": toy.take(labels > 9)}
+
+    monkeypatch.setitem(catalogue.DATASETS, "toy", DataSet(load_toy, ToyOptions))
+    parts = catalogue.load("toy", "here", 1, 2, 5)
+    assert {name: len(part) for name, part in parts.items()} == {"train": 6, "odd": 3}
+    assert parts["train"].shape == (3,)
+    parts = catalogue.load("toy", "here", 1, 2, 5, options=ToyOptions(dim=7))
+    assert parts["train"].shape == (7,)
+
+    nothing = DataSet(lambda *_: {"train": parts["train"].take(np.zeros(0, int))})
+    monkeypatch.setitem(catalogue.DATASETS, "nothing", nothing)
+    with pytest.raises(ValueError, match="nothing: expected examples to train on, got none"):
+        catalogue.load("nothing", "here")
+
+
+def test_mistakes_are_named(folders):
     with pytest.raises(ValueError, match="name='mnist': expected one of glyphs, cifar100"):
-        catalogue.load("mnist", tmp_path)
+        catalogue.load("mnist", folders)
     with pytest.raises(ValueError, match="data_dir=None: cifar100 has to be told"):
         catalogue.load("cifar100")
+    with pytest.raises(ValueError, match=r"options=NoOptions\(\): expected ImageFolderOptions"):
+        catalogue.load("image_folder", folders / "image_folder", options=NoOptions())
+    for sizes in ({"validation": 1}, {"test": 2}):
+        with pytest.raises(ValueError, match=r"expected 0, shards cannot be split"):
+            catalogue.load("tfrecords", folders / "tfrecords", **sizes)
 
 
 def test_glyphs(monkeypatch):
-    # 500 classes of one blank image each, since drawing the real ones takes seconds.
-    blank = glyphs.Glyphs(
-        images=np.zeros((500, 32, 32), np.uint8),
-        labels=np.arange(500, dtype=np.int32),
-        code_points=np.arange(500, dtype=np.int32),
-        fonts=("one",),
-        font_ids=np.zeros(500, np.int32),
-    )
-    monkeypatch.setattr(glyphs, "load", lambda cache_dir: blank)
-    data = catalogue.load("glyphs", validation=3, test=5, views=2)
-    assert data.shape == (32, 32, 1)
-    assert {key: part.num_classes for key, part in data.parts.items()} == {
-        "train": 92,
-        "validation": 3,
-        "test": 5,
-        "distractors": 400,
-    }
-    images, _ = data.training_batches(data.parts["train"], batch_size=2, seed=0).element_spec
+    # Classes of one blank image each, since drawing the real ones takes seconds.
+    def blank(count):
+        numbers = np.arange(count, dtype=np.int32)
+        images = np.zeros((count, 32, 32), np.uint8)
+        return glyphs._from_arrays(images, numbers, numbers, np.array(["one"]), 0 * numbers)
+
+    asked = []
+    monkeypatch.setattr(glyphs, "load", lambda cache_dir: asked.append(cache_dir) or blank(1800))
+    parts = catalogue.load("glyphs", "cache", validation=3, test=5)
+    sizes = {"train": 1392, "validation": 3, "test": 5, "distractors": 400}
+    assert {key: part.num_classes for key, part in parts.items()} == sizes
+    images, _ = parts["train"].training_batches(batch_size=2, seed=0).element_spec
     assert images.shape == (2, 32, 32, 1)
-    found = [labels for _, labels in data.evaluation_batches(data.parts["test"], 16)]
+    found = [labels for _, labels in parts["test"].evaluation_batches(16, views=2)]
     assert np.concatenate(found).tolist() == [0, 1, 2, 3, 4] * 2
+    parts = catalogue.load("glyphs")  # without a data_dir, and with sizes of their own
+    sizes = {"train": 66, "validation": 200, "test": 1134, "distractors": 400}
+    assert {key: part.num_classes for key, part in parts.items()} == sizes
+    assert asked == ["cache", None]
+
+
+def test_the_table_is_light():
+    """Flags are made of it, so its import must not take seconds."""
+    program = (
+        "import sys; from sparse_embed.datasets import catalogue; "
+        "print({'tensorflow', 'keras', 'matplotlib'} & set(sys.modules))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=os.environ
+    )
+    assert result.stdout.strip() == "set()"

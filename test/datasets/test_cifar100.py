@@ -50,7 +50,7 @@ def test_real_images_are_the_right_way_up(real):
 
     With the axes mixed up, neighbouring values would not be neighbouring pixels.
     """
-    ((images, _),) = cifar100.evaluation_batches(real.test, 500).take(1).as_numpy_iterator()
+    ((images, _),) = real.test.evaluation_batches(500).take(1).as_numpy_iterator()
     down = np.abs(np.diff(images, axis=1)).mean()
     across = np.abs(np.diff(images, axis=2)).mean()
     anything = np.abs(images - images[::-1, ::-1, ::-1]).mean()
@@ -71,7 +71,7 @@ def test_folder_and_archives_are_alike(tmp_path, suffix):
                 archive.addfile(member, io.BytesIO(data))
     parts = cifar100.load(path)
     assert (len(parts.train), len(parts.test)) == (300, 100)
-    ((images, labels),) = cifar100.evaluation_batches(parts.test, 100).as_numpy_iterator()
+    ((images, labels),) = parts.test.evaluation_batches(100).as_numpy_iterator()
     assert labels.tolist() == list(range(100))
     # The layout has 1,024 red values, then green, then blue, each row by row.
     raw = part(1, 1)[b"data"]
@@ -89,7 +89,7 @@ def test_validation_is_held_out_of_training(tmp_path):
 
 def test_training_is_shifted_and_mirrored(tmp_path):
     parts = cifar100.load(write_folder(tmp_path, contents(train=part(1, 0))))
-    batches = cifar100.training_batches(parts.train, 100, seed=0).take(1).as_numpy_iterator()
+    batches = parts.train.training_batches(100, seed=0).take(1).as_numpy_iterator()
     ((images, labels),) = batches
     assert images.shape == (100, 32, 32, 3)
     originals = part(1, 0)[b"data"].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
@@ -110,7 +110,7 @@ def test_training_is_shifted_and_mirrored(tmp_path):
 
 def test_without_shifts_images_are_mirrored_only(tmp_path):
     parts = cifar100.load(write_folder(tmp_path, contents(train=part(1, 0))), largest_shift=0)
-    ((images, labels),) = cifar100.training_batches(parts.train, 100, seed=0).take(1)
+    ((images, labels),) = parts.train.training_batches(100, seed=0).take(1)
     originals = part(1, 0)[b"data"].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)[labels]
     pixels = np.round(images.numpy() * 255)
     same = (pixels == originals).all(axis=(1, 2, 3))
@@ -136,6 +136,8 @@ def test_other_content_is_refused(tmp_path, changes, message):
 
 
 def test_other_paths_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="largest_shift=-1: expected an integer >= 0"):
+        cifar100.load(tmp_path, largest_shift=-1)
     with pytest.raises(ValueError, match="train is missing"):
         cifar100.load(tmp_path)
     (tmp_path / "x.tar.gz").write_bytes(b"no archive")

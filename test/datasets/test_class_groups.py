@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from sparse_embed.datasets.class_groups import class_groups
-from sparse_embed.datasets.examples import ArraySource, Examples, training_batches
+from sparse_embed.datasets.examples import ArraySource, Examples
 
 COUNTS = [7, 1, 4, 0, 9, 2]  # of classes 0 to 5
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(6), COUNTS))
@@ -41,8 +41,8 @@ def test_batches_follow_the_order_from_any_step():
     examples = Examples(
         "rows", (1,), ArraySource(rows), np.arange(len(LABELS)), LABELS.astype(np.int32), ("",) * 6
     )
-    batches = list(training_batches(examples, 6, 5, 0, ORDER).take(4))
-    later = next(iter(training_batches(examples, 6, 5, 2, ORDER)))
+    batches = list(examples.training_batches(6, 5, 0, ORDER).take(4))
+    later = next(iter(examples.training_batches(6, 5, 2, ORDER)))
     for values, expected in zip(later, batches[2], strict=True):
         np.testing.assert_array_equal(values, expected)
     for drawn, labels in batches:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from sparse_embed.datasets import dense_embeddings
+from sparse_embed.datasets.examples import split_by_class
 
 EMBEDDINGS = np.random.default_rng(0).normal(size=(6, 4))
 
@@ -12,11 +13,11 @@ def test_faces_of_a_real_encoder(shared):
     path = shared / "faces/lfw_dlib128.npz"
     examples = dense_embeddings.load(path)
     assert (len(examples), examples.num_classes, examples.shape) == (13233, 5749, (128,))
-    part = dense_embeddings.split_by_class(examples, test=2875)
+    part = split_by_class(examples, test=2875)
     assert (part.train.num_classes, part.test.num_classes) == (2874, 2875)
     assert not set(part.train.class_names) & set(part.test.class_names)
     assert len(part.train) + len(part.test) == 13233
-    batches = dense_embeddings.evaluation_batches(part.test, 1000).as_numpy_iterator()
+    batches = part.test.evaluation_batches(1000).as_numpy_iterator()
     stored = np.load(path)
     rows, start = part.test.rows, 0
     for embeddings, labels in batches:
@@ -34,9 +35,9 @@ def test_npy_with_string_labels(tmp_path):
     examples = dense_embeddings.load(tmp_path / "x.npy", tmp_path / "y.npy")
     assert examples.class_names == ("a", "b", "c")
     assert examples.labels.tolist() == [1, 0, 1, 2, 0, 0]
-    ((embeddings, _),) = dense_embeddings.evaluation_batches(examples, 6).as_numpy_iterator()
+    ((embeddings, _),) = examples.evaluation_batches(6).as_numpy_iterator()
     np.testing.assert_array_equal(embeddings, EMBEDDINGS.astype(np.float32))
-    assert dense_embeddings.training_batches(examples, 2, seed=0).element_spec[0].shape == (2, 4)
+    assert examples.training_batches(2, seed=0).element_spec[0].shape == (2, 4)
 
 
 def test_integer_labels_need_not_be_dense(tmp_path):
@@ -49,7 +50,8 @@ def test_integer_labels_need_not_be_dense(tmp_path):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"embeddings": EMBEDDINGS}, "no array 'labels'"),
+        ({"embeddings": EMBEDDINGS}, r"expected the arrays .* no 'labels' among \['embeddings'\]"),
+        ({"data": [1.0], "indices": [0], "labels": [0]}, "no 'embeddings' among"),
         ({"embeddings": EMBEDDINGS, "labels": np.zeros(5, int)}, "expected 6 labels"),
         ({"embeddings": EMBEDDINGS, "labels": np.zeros(6)}, "integers or strings"),
         ({"embeddings": EMBEDDINGS[0], "labels": np.zeros(4, int)}, r"expected embeddings \(n"),
@@ -66,10 +68,39 @@ def test_other_arrays_are_refused(tmp_path, arrays, message):
         dense_embeddings.load(tmp_path / "x.npz")
 
 
-def test_where_the_labels_are(tmp_path):
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_what_the_embed_script_writes_is_read_by_its_path_alone(tmp_path, dtype):
+    """Its layout: `name.npy`, `name.labels.npy` and `name.json`."""
+    np.save(tmp_path / "run.test.npy", EMBEDDINGS.astype(dtype))
+    np.save(tmp_path / "run.test.labels.npy", np.array([2, 0, 2, 1, 0, 0], np.int32))
+    (tmp_path / "run.test.json").write_text("{}")
+    examples = dense_embeddings.load(tmp_path / "run.test.npy")
+    assert examples.labels.tolist() == [2, 0, 2, 1, 0, 0]
+    ((embeddings, _),) = examples.evaluation_batches(6).as_numpy_iterator()
+    assert embeddings.dtype == np.float32
+    np.testing.assert_array_equal(embeddings, EMBEDDINGS.astype(dtype).astype(np.float32))
+
+
+def test_other_files_are_refused_by_name(tmp_path):
     np.save(tmp_path / "x.npy", EMBEDDINGS)
-    with pytest.raises(ValueError, match=r"labels_path=None: expected the .npy file"):
+    with pytest.raises(
+        ValueError, match=r"x.labels.npy: expected .* labels of \S*x.npy: .*No such"
+    ):
+        dense_embeddings.load(tmp_path / "x.npy")
+    np.save(tmp_path / "x.labels.npy", np.zeros(5, int))
+    with pytest.raises(ValueError, match=r"x.labels.npy: expected 6 labels, .* got \(5,\)"):
         dense_embeddings.load(tmp_path / "x.npy")
     np.savez(tmp_path / "x.npz", embeddings=EMBEDDINGS, labels=np.zeros(6, int))
     with pytest.raises(ValueError, match=r"labels_path=y.npy: expected None"):
         dense_embeddings.load(tmp_path / "x.npz", "y.npy")
+    with pytest.raises(ValueError, match=r"none.npz: expected an .npz .*No such file"):
+        dense_embeddings.load(tmp_path / "none.npz")
+    with pytest.raises(ValueError, match=r"x.txt: expected a file .npz or .npy"):
+        dense_embeddings.load(tmp_path / "x.txt")
+    for name in ("broken.npz", "broken.npy"):
+        for content in (b"", b"PK\x03\x04 broken", b"text"):
+            (tmp_path / name).write_bytes(content)
+            with pytest.raises(
+                ValueError, match=f"{name}: expected an .np[yz] of dense embeddings"
+            ):
+                dense_embeddings.load(tmp_path / name)

@@ -1,6 +1,7 @@
 """Splits, batches, shuffling and augmentation of examples in memory."""
 
 import collections
+import dataclasses
 
 import numpy as np
 import pytest
@@ -9,11 +10,9 @@ import tensorflow as tf
 from sparse_embed.datasets.examples import (
     ArraySource,
     Examples,
-    evaluation_batches,
     hold_out,
     shuffled,
     split_by_class,
-    training_batches,
 )
 from sparse_embed.datasets.shift_flip import random_flip, random_shift_flip
 
@@ -31,7 +30,7 @@ def numbers(count: int, num_classes: int) -> Examples:
 
 
 def draw(examples, batch_size, steps, **options):
-    batches = training_batches(examples, batch_size, **options).take(steps)
+    batches = examples.training_batches(batch_size, **options).take(steps)
     return [(x[:, 0].astype(int), y) for x, y in batches.as_numpy_iterator()]
 
 
@@ -66,9 +65,95 @@ def test_shuffling_is_even(seed):
 
 
 def test_evaluation_is_in_order_and_whole():
-    batches = list(evaluation_batches(numbers(10, 5), 4).as_numpy_iterator())
+    dataset = numbers(10, 5).evaluation_batches(4)
+    batches = list(dataset.as_numpy_iterator())
+    assert len(dataset) == 3
     assert [len(y) for _, y in batches] == [4, 4, 2]
     assert np.concatenate([x for x, _ in batches])[:, 0].tolist() == list(range(10))
+
+
+def test_order_of_all_time():
+    """What was recorded was drawn in this order, of seed 3 from batch 7 on."""
+    drawn = draw(numbers(10, 5), 4, 2, seed=3, start_step=7)
+    assert [x.tolist() for x, _ in drawn] == [[6, 1, 0, 3], [4, 5, 1, 7]]
+
+
+def shaken(count: int, num_classes: int) -> Examples:
+    """Numbers that evaluation sees with a random fraction: what is before the point stays."""
+
+    def view(images, seed):
+        return images + 0.9 * tf.random.stateless_uniform((images.shape[0], 1), seed)
+
+    return dataclasses.replace(numbers(count, num_classes), view=view)
+
+
+def collect(batches):
+    values, labels = zip(*batches.as_numpy_iterator(), strict=True)
+    return np.concatenate(values)[:, 0], np.concatenate(labels)
+
+
+def test_evaluation_gives_every_example_its_views():
+    examples = shaken(300, 5)
+    batches = examples.evaluation_batches(100, views=3)
+    assert len(batches) == 9
+    values, labels = collect(batches)
+    np.testing.assert_array_equal(np.floor(values), np.tile(np.arange(300), 3))
+    np.testing.assert_array_equal(labels, np.tile(examples.labels, 3))
+    fractions = (values % 1).reshape(3, 300)
+    assert np.abs(np.corrcoef(fractions) - np.eye(3)).max() < 5 / np.sqrt(300)
+    for batch_size in (7, 256, 1000):
+        again, _ = collect(examples.evaluation_batches(batch_size, views=3, seed=1))
+        np.testing.assert_array_equal(again, values)
+    first, _ = collect(examples.evaluation_batches(64))
+    np.testing.assert_array_equal(first, values[:300])
+    other, _ = collect(examples.evaluation_batches(64, seed=2))
+    assert (other != first).all()
+
+
+def test_without_a_view_every_example_comes_once_and_as_it_is():
+    values, _ = collect(numbers(10, 5).evaluation_batches(4, views=3, seed=8))
+    assert values.tolist() == list(range(10))
+
+
+def test_views_are_for_evaluation_alone():
+    plain, viewed = (draw(examples, 8, 2, seed=1) for examples in (numbers(20, 5), shaken(20, 5)))
+    for (x, _), (y, _) in zip(plain, viewed, strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+@pytest.mark.parametrize("count", [0, 1, 255, 256, 257, 700])
+def test_streams_are_counted_exactly_and_begin_alike(count):
+    examples = shaken(300, 5)
+    batches = examples.stream(count, 100, seed=4)
+    assert len(batches) == -(-count // 100)
+    assert sum(len(labels) for _, labels in batches) == count
+    if count:
+        values, labels = collect(batches)
+        longer = examples.stream(5000, 64, seed=4).take(-(-count // 64))
+        np.testing.assert_array_equal(values, collect(longer)[0][:count])
+        np.testing.assert_array_equal(labels, np.floor(values) % 5)
+
+
+def test_a_stream_goes_on_over_passes_in_new_orders_and_views():
+    values, _ = collect(shaken(300, 5).stream(600, 128, seed=0))
+    passes = np.floor(values).reshape(2, 300)
+    np.testing.assert_array_equal(np.sort(passes), [np.arange(300)] * 2)
+    assert np.abs(np.corrcoef(passes)[0, 1]) < 5 / np.sqrt(300)
+    assert len(np.unique(values % 1)) > 590
+    assert (collect(shaken(300, 5).stream(600, 128, seed=1))[0] != values).any()
+
+
+def test_a_stream_without_a_view_does_not_depend_on_its_batches():
+    streams = [collect(numbers(10, 5).stream(25, size, seed=0))[0] for size in (4, 25, 1000)]
+    assert sorted(streams[0][:10]) == sorted(streams[0][10:20]) == list(range(10))
+    np.testing.assert_array_equal(streams[0], streams[1])
+    np.testing.assert_array_equal(streams[0], streams[2])
+
+
+def test_a_stream_is_made_as_it_is_drawn():
+    batches = shaken(300, 5).stream(10**12, 100, seed=0)
+    assert len(batches) == 10**10
+    assert len(collect(batches.take(3))[0]) == 300
 
 
 def test_split_by_class_shares_no_class_and_renumbers():
@@ -98,9 +183,18 @@ def test_hold_out_takes_as_many_of_each_class():
     [
         (lambda x: split_by_class(x, test=12), "validation=0, test=12: expected fewer classes"),
         (lambda x: hold_out(x, per_class=5), "per_class=5: expected an integer >= 0 <= 4"),
-        (lambda x: training_batches(x, 0, seed=0), "batch_size=0"),
-        (lambda x: training_batches(x, 2, seed=-1), "seed=-1"),
-        (lambda x: evaluation_batches(x.take(np.zeros(0, int)), 2), "at least one example"),
+        (lambda x: x.training_batches(0, seed=0), "batch_size=0"),
+        (lambda x: x.training_batches(2, seed=-1), "seed=-1"),
+        (lambda x: x.training_batches(2, seed=0.5), "seed=0.5"),
+        (lambda x: x.training_batches(2, seed=0, start_step=-1), "start_step=-1"),
+        (lambda x: x.evaluation_batches(0), "batch_size=0"),
+        (lambda x: x.evaluation_batches(2, views=0), "views=0"),
+        (lambda x: x.evaluation_batches(2, seed=-1), "seed=-1"),
+        (lambda x: x.stream(-1, 2, seed=0), "count=-1"),
+        (lambda x: x.stream(1, 0, seed=0), "batch_size=0"),
+        (lambda x: x.take(np.zeros(0, int)).training_batches(2, seed=0), "at least one example"),
+        (lambda x: x.take(np.zeros(0, int)).evaluation_batches(2), "at least one example"),
+        (lambda x: x.take(np.zeros(0, int)).stream(2, 2, seed=0), "at least one example"),
     ],
 )
 def test_bad_arguments_are_named(call, message):
@@ -113,7 +207,7 @@ def test_images_are_normalised_by_255():
     examples = Examples(
         "grey", (1, 1, 1), ArraySource(pixels), np.arange(3), np.zeros(3, np.int32), ("a",)
     )
-    ((images, _),) = evaluation_batches(examples, 3).as_numpy_iterator()
+    ((images, _),) = examples.evaluation_batches(3).as_numpy_iterator()
     np.testing.assert_allclose(images.ravel(), [0.0, 0.2, 1.0], rtol=1e-7)
 
 

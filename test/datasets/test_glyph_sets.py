@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from sparse_embed.datasets import glyph_sets, glyphs
 
@@ -12,42 +11,51 @@ def parts():
     return glyphs.split(glyphs.load())
 
 
+def images_of(part):
+    return glyphs.source_of(part).images[part.rows]
+
+
 def test_probes_and_distractors_share_no_class_with_anything(parts):
     probes, distractors = glyph_sets.identification_parts(parts, 300)
-    seen = set(parts.train.code_points) | set(parts.validation.code_points)
-    assert not set(probes.code_points) & set(distractors.code_points)
-    assert not seen & (set(probes.code_points) | set(distractors.code_points))
+    seen = set(parts["train"].class_names) | set(parts["validation"].class_names)
+    assert not set(probes.class_names) & set(distractors.class_names)
+    assert not seen & (set(probes.class_names) | set(distractors.class_names))
     assert probes.num_classes == 300
     assert distractors.num_classes == 1134 - 300 + 400
     assert np.bincount(probes.labels).min() >= 4  # every probe has mates
-    # Labels point at the right code points: look some images up in where they came from.
-    for part, source in ((distractors, parts.distractors), (distractors, parts.test)):
-        row = np.flatnonzero(np.isin(part.code_points[part.labels], source.code_points))[-1]
-        label = np.flatnonzero(source.code_points == part.code_points[part.labels[row]])[0]
-        assert any(
-            np.array_equal(part.images[row], x) for x in source.images[source.labels == label]
-        )
+    # Labels name the right code points: each image is known by its row.
+    code_points = {
+        row: part.class_names[label]
+        for part in (parts["test"], parts["distractors"])
+        for row, label in zip(part.rows, part.labels, strict=True)
+    }
+    assert sorted([*probes.rows, *distractors.rows]) == sorted(code_points)
+    for part in (probes, distractors):
+        for row, label in zip(part.rows, part.labels, strict=True):
+            assert part.class_names[label] == code_points[row]
     with pytest.raises(ValueError, match="classes=1134: expected an integer >= 1 <= 1133"):
         glyph_sets.identification_parts(parts, 1134)
 
 
 @pytest.mark.parametrize("other_typeface", [False, True])
 def test_pairs_are_what_they_say(parts, other_typeface):
-    images, same = glyph_sets.verification_pairs(parts.test, 400, other_typeface)
+    images, same = glyph_sets.verification_pairs(parts["test"], 400, other_typeface)
     assert len(images) == 800
     np.testing.assert_array_equal(same, images.labels[::2] == images.labels[1::2])
     for fold in np.array_split(same, 10):
         assert fold.sum() == 20
-    equal = np.array([np.array_equal(*images.images[2 * i : 2 * i + 2]) for i in range(400)])
+    equal = np.array([np.array_equal(*pair) for pair in images_of(images).reshape(400, 2, 32, 32)])
     assert equal[same].any() != other_typeface
     assert not equal[~same].any()
-    again, _ = glyph_sets.verification_pairs(parts.test, 400, other_typeface)
-    np.testing.assert_array_equal(images.images, again.images)
+    again, _ = glyph_sets.verification_pairs(parts["test"], 400, other_typeface)
+    np.testing.assert_array_equal(images.rows, again.rows)
+    other, _ = glyph_sets.verification_pairs(parts["test"], 400, other_typeface, seed=1)
+    assert (images.rows != other.rows).any()
 
 
 def test_hard_warps_move_more_ink_than_easy_ones(parts):
-    images, _ = glyph_sets.verification_pairs(parts.test, 100)
-    clean = images.images[..., None] / 255
+    images, _ = glyph_sets.verification_pairs(parts["test"], 100)
+    clean = images_of(images)[..., None] / 255
     moved = {}
     for name, warp in (("easy", glyph_sets.EASY), ("hard", glyph_sets.HARD)):
         warped = np.concatenate([x.numpy() for x, _ in glyph_sets.views(images, warp)])
@@ -57,7 +65,7 @@ def test_hard_warps_move_more_ink_than_easy_ones(parts):
 
 def test_stored_images_come_back(parts, tmp_path):
     probes, others = glyph_sets.identification_parts(parts, 5)
-    streams = [glyph_sets.views(probes), glyphs.distractor_batches(others, 700, 512, seed=1)]
+    streams = [glyph_sets.views(probes), others.stream(700, 512, seed=1)]
     path = tmp_path / "images.npy"
     count = len(probes) + 700
     glyph_sets.store(path, streams, count)
@@ -73,7 +81,7 @@ def test_stored_images_come_back(parts, tmp_path):
 
 
 def test_mistakes_are_named(parts, tmp_path):
-    stream = glyph_sets.views(parts.validation.select(np.arange(3)))
+    stream = glyph_sets.views(parts["validation"].select(np.arange(3)))
     count = sum(len(labels) for _, labels in stream)
     for wrong, message in ((count - 1, "have more images"), (count + 1, f"have {count} images")):
         with pytest.raises(ValueError, match=message):
@@ -87,10 +95,38 @@ def test_mistakes_are_named(parts, tmp_path):
         glyph_sets.stored_batches(tmp_path / "x.npy", np.zeros(4, np.int32), 2)
 
 
-def test_an_item_does_not_depend_on_how_many_there_are(parts):
-    _, others = glyph_sets.identification_parts(parts, 50)
-    few, many = (
-        tf.concat([x for x, _ in glyphs.distractor_batches(others, count, 256, seed=1)], 0)
-        for count in (100, 300)
-    )
-    np.testing.assert_array_equal(few, many[:100])
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    return glyph_sets.draw_all(tmp_path_factory.mktemp("sets") / "new", 600, 6, pairs=40)
+
+
+def test_all_sets_are_drawn_with_their_labels(files, parts):
+    names = {"identification": "identification_6_600", "easy": "easy_40", "hard": "hard_40"}
+    assert {name: path.stem for name, path in files.items()} == names
+    folder = files["easy"].parent
+    assert {path.name for path in folder.iterdir()} == {
+        f"{name}{suffix}" for name in names.values() for suffix in (".npy", ".labels.npy")
+    }
+    labels = {name: np.load(path.with_suffix(".labels.npy")) for name, path in files.items()}
+    assert (labels["identification"][-600:] == -1).all()
+    assert set(labels["identification"][:-600]) == set(range(6))
+    probes, others = glyph_sets.identification_parts(parts, 6)
+    streams = [glyph_sets.views(probes), others.stream(600, 128, seed=1)]
+    drawn = {"identification": np.concatenate([x for stream in streams for x, _ in stream])}
+    for name, warp in (("easy", glyph_sets.EASY), ("hard", glyph_sets.HARD)):
+        images, same = glyph_sets.verification_pairs(parts["test"], 40, name == "hard")
+        np.testing.assert_array_equal(labels[name], images.labels)
+        np.testing.assert_array_equal(labels[name][::2] == labels[name][1::2], same)
+        drawn[name] = np.concatenate([x for x, _ in glyph_sets.views(images, warp)])
+    for name, path in files.items():
+        stored = glyph_sets.stored_batches(path, labels[name], 100)
+        decoded = np.concatenate([x for x, _ in stored])
+        expected = drawn[name].clip(-0.5, 191 / 128)
+        np.testing.assert_allclose(decoded, expected, atol=0.5 / 128 + 1e-6)
+
+
+def test_drawing_again_replaces_the_files_by_the_same(files):
+    content = {path: path.read_bytes() for path in files["easy"].parent.iterdir()}
+    files["easy"].write_bytes(b"broken")
+    assert glyph_sets.draw_all(files["easy"].parent, 600, 6, pairs=40) == files
+    assert {path: path.read_bytes() for path in files["easy"].parent.iterdir()} == content

@@ -1,5 +1,7 @@
 """Your own images: any size and kind, and broken ones."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -34,7 +36,7 @@ def photos(tmp_path):
 
 
 def collect(examples, batch_size=2):
-    batches = list(image_folder.evaluation_batches(examples, batch_size).as_numpy_iterator())
+    batches = list(examples.evaluation_batches(batch_size).as_numpy_iterator())
     return np.concatenate([b[0] for b in batches]), np.concatenate([b[1] for b in batches])
 
 
@@ -74,7 +76,7 @@ def test_broken_images_are_refused_by_path(photos):
         collect(image_folder.load(photos, SHAPE))
 
 
-def test_broken_images_are_skipped_counted_and_named(photos, caplog):
+def test_broken_images_are_skipped_counted_and_named(photos):
     (photos / "cat/broken.jpg").write_bytes(b"\xff\xd8 no JPEG")
     (photos / "dog/empty.png").write_bytes(b"")
     whole = (photos / "cat/colour.jpg").read_bytes()
@@ -93,6 +95,17 @@ def test_broken_images_are_skipped_counted_and_named(photos, caplog):
     assert "empty file" in reasons["empty.png"]
     assert "No such file" in reasons["grey.png"]
     assert all(name in reason for name, reason in reasons.items())
+
+
+def test_broken_images_are_skipped_where_evaluation_warps_too(photos):
+    (photos / "cat/broken.jpg").write_bytes(b"\xff\xd8 no JPEG")
+    examples = image_folder.load(photos, SHAPE, on_error="skip")
+    clean, _ = collect(examples)
+    examples = dataclasses.replace(examples, view=lambda images, _: tf.cast(images, tf.float32) + 1)
+    images, labels = zip(*examples.evaluation_batches(2, views=2), strict=True)
+    assert np.concatenate(labels).tolist() == [0, 0, 0, 1, 1] * 2
+    np.testing.assert_allclose(np.concatenate(images), np.tile(clean * 255 + 1, (2, 1, 1, 1)), 1e-6)
+    assert sum(len(labels) for _, labels in examples.stream(20, 8, seed=0)) == 20
 
 
 @pytest.mark.parametrize(

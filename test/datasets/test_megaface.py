@@ -57,7 +57,7 @@ def test_missing_and_noisy_images_are_named_and_left_out(faces):
     selection = megaface.load(images, faces / "images", noises, SHAPE, on_missing="skip")
     assert selection.missing == ("B/B_1.png", "C/C_1.png")
     assert selection.noisy == ("A/A_2.png", "C/C_1.png")
-    ((pixels, labels),) = megaface.evaluation_batches(selection.examples, 8).as_numpy_iterator()
+    ((pixels, labels),) = selection.examples.evaluation_batches(8).as_numpy_iterator()
     assert np.round(pixels[:, 0, 0, 0] * 255).tolist() == [0, 3, 5]
     assert [selection.examples.class_names[label] for label in labels] == ["A", "B", "C"]
 

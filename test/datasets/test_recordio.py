@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparse_embed.datasets import recordio
+from sparse_embed.datasets.examples import split_by_class
 from sparse_embed.datasets.recordio import RecordFile
 
 MAGIC = bytes.fromhex("0a23d7ce")
@@ -86,7 +87,7 @@ def folder(tmp_path):
 
 
 def all_batches(examples, batch_size=4):
-    batches = list(recordio.evaluation_batches(examples, batch_size).as_numpy_iterator())
+    batches = list(examples.evaluation_batches(batch_size).as_numpy_iterator())
     return np.concatenate([b[0] for b in batches]), np.concatenate([b[1] for b in batches])
 
 
@@ -180,7 +181,7 @@ def test_a_plain_record_file_has_no_identities(tmp_path):
 
 
 def test_split_by_class(folder):
-    part = recordio.split_by_class(recordio.load(folder), test=1, seed=0)
+    part = split_by_class(recordio.load(folder), test=1, seed=0)
     assert len(part.train) + len(part.test) == 5
     assert part.train.num_classes == 2
     assert part.test.num_classes == 1
@@ -242,7 +243,7 @@ def test_pipelines_refuse_or_skip_broken_records(folder):
     assert where[0] + "cannot be decoded" in examples.source.failures[1]
     assert where[1] + "label 9" in examples.source.failures[4]
     # Training goes on for ever without them, in batches of full size.
-    for _, labels in recordio.training_batches(examples, 3, seed=0).take(8).as_numpy_iterator():
+    for _, labels in examples.training_batches(3, seed=0).take(8).as_numpy_iterator():
         assert labels.shape == (3,)
 
 
@@ -251,7 +252,7 @@ def test_skipping_everything_is_refused(tmp_path):
     (tmp_path / "property").write_text("1,8,8")
     examples = recordio.load(tmp_path, on_error="skip")
     with pytest.raises(tf.errors.InvalidArgumentError, match="all 5 images"):
-        list(recordio.training_batches(examples, 2, seed=0).take(1))
+        list(examples.training_batches(2, seed=0).take(1))
 
 
 def test_truncated_file(folder):

@@ -1,5 +1,6 @@
 """Shards: whole, resumable, and equal to what they were made from."""
 
+import inspect
 import json
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from sparse_embed.datasets import image_folder, tfrecords
+from sparse_embed.datasets.examples import Examples, Part, shuffled
 
 SHAPE = (8, 8, 3)
 
@@ -38,10 +40,10 @@ def test_shards_hold_every_image_once(photos, tmp_path):
         "manifest.json",
     ]
     expected = [(number, number % 3) for number in range(11)]
-    assert sorted(collect(tfrecords.evaluation_batches(shards, 4))) == expected
+    assert sorted(collect(shards.evaluation_batches(4))) == expected
 
     def training(start_step=0):
-        return tfrecords.training_batches(shards, 11, seed=1, start_step=start_step, buffer_size=4)
+        return shards.training_batches(11, seed=1, start_step=start_step, buffer_size=4)
 
     assert training().element_spec[0].shape == (11, *SHAPE)
     passes = collect(training().take(3))
@@ -49,6 +51,19 @@ def test_shards_hold_every_image_once(photos, tmp_path):
     assert passes[:11] != passes[11:22]
     assert collect(training().take(3)) == passes
     assert collect(training(start_step=2).take(1)) == passes[22:]
+
+
+def test_shards_are_a_part_like_any_other(photos, tmp_path):
+    shards: Part = tfrecords.write_shards(photos, tmp_path / "shards", num_shards=3)
+    once = collect(shards.evaluation_batches(4))
+    assert collect(shards.evaluation_batches(4, views=3, seed=5)) == once  # nothing is warped
+    with pytest.raises(ValueError, match=r"pick: .* shards are read in the order of their files"):
+        shards.training_batches(4, seed=0, pick=shuffled)
+    for method in ("training_batches", "evaluation_batches"):
+        wanted = inspect.signature(getattr(Part, method)).parameters.values()
+        for kind in (Examples, tfrecords.Shards):
+            given = inspect.signature(getattr(kind, method)).parameters.values()
+            assert [*given][: len(wanted)] == [*wanted]
 
 
 def test_conversion_goes_on_where_it_stopped(photos, tmp_path, monkeypatch):
@@ -81,7 +96,7 @@ def test_conversion_goes_on_where_it_stopped(photos, tmp_path, monkeypatch):
     assert len(seen) == 7  # the first shard, of 4 images, was not made again
     assert done[0].stat().st_mtime_ns == before
     assert len(list(folder.iterdir())) == 4
-    numbers = sorted(number for number, _ in collect(tfrecords.evaluation_batches(shards, 4)))
+    numbers = sorted(number for number, _ in collect(shards.evaluation_batches(4)))
     assert numbers == list(range(11))
 
 
@@ -90,7 +105,7 @@ def test_broken_images_do_not_get_into_shards(photos, tmp_path):
     shards = tfrecords.write_shards(photos, tmp_path / "shards", num_shards=2)
     assert len(shards) == 10
     assert list(photos.source.failures) == [5]
-    assert len(collect(tfrecords.evaluation_batches(shards, 4))) == 10
+    assert len(collect(shards.evaluation_batches(4))) == 10
 
 
 def test_other_shards_are_not_mixed_in(photos, tmp_path):

@@ -44,7 +44,7 @@ def test_entries_come_back(tmp_path, protocol, entries):
 def test_pipeline_keeps_the_pairs_in_order(tmp_path):
     pack = verification_packs.load(save(tmp_path / "lfw.bin", (ENCODED, SAME)), SHAPE)
     assert pack.images.name == "lfw"
-    batches = verification_packs.evaluation_batches(pack.images, 3).as_numpy_iterator()
+    batches = pack.images.evaluation_batches(3).as_numpy_iterator()
     images = np.concatenate([images for images, _ in batches])
     np.testing.assert_array_equal(images, PIXELS.astype(np.float32) / np.float32(255))
 

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from sparse_embed import models
 from sparse_embed.datasets import glyph_sets
-from sparse_embed.experiments.evaluation import embedding_files
 from sparse_embed.experiments.evaluate_glyphs import draw_sets, embed_sets
+from sparse_embed.experiments.evaluation import embedding_files
 from sparse_embed.experiments.runs import save_run
 from sparse_embed.retrieval import hash_codes
 

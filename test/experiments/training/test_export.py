@@ -11,8 +11,9 @@ import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from sparse_embed.datasets import dense_embeddings
+from sparse_embed.datasets.examples import split_by_class
 from sparse_embed.experiments.evaluation import embedding_files
-from sparse_embed.experiments.runs import load_encoder, load_saved_model
+from sparse_embed.experiments.training.run import Run
 
 
 def script(name, *arguments):
@@ -39,7 +40,7 @@ def runs(vectors, tmp_path_factory):
 @pytest.fixture(scope="module")
 def validation(vectors):
     """The validation classes, as arrays."""
-    part = dense_embeddings.split_by_class(dense_embeddings.load(vectors), validation=8).validation
+    part = split_by_class(dense_embeddings.load(vectors), validation=8).validation
     return np.load(vectors)["embeddings"][part.rows], part.labels
 
 
@@ -52,7 +53,7 @@ def test_half_precision_trains_every_step_with_finite_losses(runs):
 
 
 def test_embeddings_of_half_precision_are_float32_of_unit_norm(runs, validation):
-    encoder = load_encoder(runs / "sparse")
+    encoder = Run.open(runs / "sparse").encoder()
     assert encoder.get_layer("embedding_linear").compute_dtype == "float16"
     rows = encoder(validation[0]).numpy()
     assert rows.dtype == np.float32
@@ -60,9 +61,9 @@ def test_embeddings_of_half_precision_are_float32_of_unit_norm(runs, validation)
 
 
 def test_saved_model_gives_the_embeddings_of_the_keras_file(runs, validation):
-    expected = load_encoder(runs / "sparse")(validation[0]).numpy()
+    expected = Run.open(runs / "sparse").encoder()(validation[0]).numpy()
     assert np.count_nonzero(expected) > len(expected)
-    found = load_saved_model(runs / "sparse")(validation[0]).numpy()
+    found = Run.open(runs / "sparse").saved_model()(validation[0]).numpy()
     np.testing.assert_allclose(found, expected, atol=1e-6)
     output = runs / "sparse.npz"
     flags = [f"--model_dir={runs / 'sparse'}", "--split=validation", f"--output={output}"]
@@ -75,8 +76,8 @@ def test_saved_model_gives_the_embeddings_of_the_keras_file(runs, validation):
 def test_reranked_evaluation_equals_an_independent_one(runs, validation):
     """Among the rows with a sparse score >= 0.25, the dense score decides; never oneself."""
     examples, labels = validation
-    sparse = load_encoder(runs / "sparse")(examples).numpy()
-    dense = load_encoder(runs / "dense")(examples).numpy()
+    sparse = Run.open(runs / "sparse").encoder()(examples).numpy()
+    dense = Run.open(runs / "dense").encoder()(examples).numpy()
     scores = np.where(sparse @ sparse.T >= 0.25, dense @ dense.T, -np.inf)
     np.fill_diagonal(scores, -np.inf)
     hits = (labels[scores.argmax(axis=1)] == labels) & np.isfinite(scores.max(axis=1))

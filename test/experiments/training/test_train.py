@@ -16,9 +16,20 @@ import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from sparse_embed.common.failures import UsageError
 from sparse_embed.datasets import catalogue
-from sparse_embed.experiments import guards, summaries, train
-from sparse_embed.flags import app, data, distribution, logging, model, objective, optimization
+from sparse_embed.experiments.training import build, guards, loop, summaries
+from sparse_embed.experiments.training.checks import check
+from sparse_embed.experiments.training.loop import train
+from sparse_embed.flags.train_config import (
+    DataConfig,
+    DistributionConfig,
+    LoggingConfig,
+    ModelConfig,
+    ObjectiveConfig,
+    OptimizationConfig,
+    TrainConfig,
+)
 
 GLYPHS = [
     "--embedding_dim=64",
@@ -146,11 +157,11 @@ def test_what_was_started_is_kept_from_the_start(whole_run):
 
 def test_data_of_other_classes_is_refused(tmp_path):
     """A killed run of 40 classes is started again, but --data_dir now has 30."""
-    config = train.TrainConfig(data.DataConfig("dense_embeddings", "vectors.npz"))
-    train._save_start(tmp_path, config, 40)
-    train.check_same_experiment(tmp_path, config, 40)
-    with pytest.raises(app.UsageError, match=r"vectors\.npz has 30 training classes, .* was 40"):
-        train.check_same_experiment(tmp_path, config, 30)
+    config = TrainConfig(DataConfig("dense_embeddings", "vectors.npz"))
+    loop.save_start(tmp_path, config, 40)
+    loop.check_same_experiment(tmp_path, config, 40)
+    with pytest.raises(UsageError, match=r"vectors\.npz has 30 training classes, .* was 40"):
+        loop.check_same_experiment(tmp_path, config, 30)
 
 
 def test_terms_add_up_to_the_loss(whole_run):
@@ -218,32 +229,34 @@ def test_poisoned_batch_is_stopped_and_the_last_good_checkpoint_kept(
     """From batch 12 on one value is NaN; the checkpoint of step 10 must survive."""
     good = catalogue.load("dense_embeddings", vectors, validation=5)
 
-    def poisoned(part, batch_size, seed, start_step=0):
-        def poison(step, batch):
-            spoilt = tf.where(step >= 12, np.float32("nan"), np.float32(0))
-            return batch[0] + spoilt, batch[1]
+    def poison(step, batch):
+        spoilt = tf.where(step >= 12, np.float32("nan"), np.float32(0))
+        return batch[0] + spoilt, batch[1]
 
-        return good.training_batches(part, batch_size, seed, start_step).enumerate().map(poison)
+    class Poisoned(type(good["train"])):
+        def training_batches(self, *arguments, **more):
+            return super().training_batches(*arguments, **more).enumerate().map(poison)
 
-    bad = dataclasses.replace(good, training_batches=poisoned)
-    monkeypatch.setattr(train, "load_data", lambda config: bad)
-    config = train.TrainConfig(
-        data.DataConfig("dense_embeddings", str(vectors), validation=5),
-        model.ModelConfig("linear", 16, "relu", 0.03),
-        objective.ObjectiveConfig(),
-        optimization.OptimizationConfig(steps=40, batch_size=32),
-        distribution.DistributionConfig(),
+    fields = {f.name: getattr(good["train"], f.name) for f in dataclasses.fields(good["train"])}
+    bad = {**good, "train": Poisoned(**fields)}
+    monkeypatch.setattr(loop, "load_data", lambda config: bad)
+    config = TrainConfig(
+        DataConfig("dense_embeddings", str(vectors), validation=5),
+        ModelConfig("linear", 16, "relu", 0.03),
+        ObjectiveConfig(),
+        OptimizationConfig(steps=40, batch_size=32),
+        DistributionConfig(),
     )
     folder = tmp_path / "run"
     folder.mkdir()
-    log = logging.LoggingConfig(summary_every=10, evaluate_every=10, checkpoint_every=10)
+    log = LoggingConfig(summary_every=10, evaluate_every=10, checkpoint_every=10)
     with pytest.raises(
         guards.TrainingStopped, match=r"step \d+: metric_loss is nan.*--learning_rate"
     ):
-        train.train(config, folder, log)
+        train(config, folder, log)
     assert not (folder / "train.json").exists()
     monkeypatch.undo()
-    record = train.train(config, folder, log)
+    record = train(config, folder, log).record
     assert [row["step"] for row in record["curves"]] == [10, 20, 30, 40]
     assert np.isfinite(record["curves"][-1]["loss"])
 
@@ -264,7 +277,10 @@ def test_xla_compiles_the_step_and_trains_alike(vectors, tmp_path):
     ("changes", "message"),
     [
         ({"dataset": "cifar100"}, "--dataset=cifar100 needs --data_dir"),
-        ({"model": "linear"}, "--model=linear and --dataset=dense_embeddings need each other"),
+        ({"model": "vgg"}, "--model=vgg: expected one of convnet, haarnet, linear"),
+        ({"regularizer": "l2"}, "--regularizer=l2: expected one of none, flops, l1$"),
+        ({"loss": "mse"}, "--loss=mse: expected one of arcface, sdh, triplet"),
+        ({"dataset": "mnist"}, "--dataset=mnist: expected one of glyphs"),
         ({"activation": "none"}, "--regularizer=flops needs --activation"),
         ({"margin": 2.0}, "--margin=2.0"),
         ({"learning_rate_schedule": "step"}, "--decay_steps=0: expected 1 to 1499"),
@@ -283,11 +299,11 @@ def test_xla_compiles_the_step_and_trains_alike(vectors, tmp_path):
 )
 def test_flags_that_do_not_go_together_are_refused(changes, message):
     parts = [
-        data.DataConfig(),
-        model.ModelConfig(),
-        objective.ObjectiveConfig(),
-        optimization.OptimizationConfig(),
-        distribution.DistributionConfig(),
+        DataConfig(),
+        ModelConfig(),
+        ObjectiveConfig(),
+        OptimizationConfig(),
+        DistributionConfig(),
     ]
     changed = [
         dataclasses.replace(
@@ -295,17 +311,15 @@ def test_flags_that_do_not_go_together_are_refused(changes, message):
         )
         for part in parts
     ]
-    train.check(train.TrainConfig(*parts))
-    with pytest.raises(app.UsageError, match=message):
-        train.check(train.TrainConfig(*changed))
+    check(TrainConfig(*parts))
+    with pytest.raises(UsageError, match=message):
+        check(TrainConfig(*changed))
 
 
 def test_learning_rate_of_the_paper():
     """0.001 for 170,000 steps, then a tenth of it."""
-    paper = optimization.OptimizationConfig(
-        "sgd", 0.001, "step", decay_steps=170_000, steps=230_000
-    )
-    optimizer = train.build_optimizer(paper, [230_000])
+    paper = OptimizationConfig("sgd", 0.001, "step", decay_steps=170_000, steps=230_000)
+    optimizer = build.optimizer(paper, [230_000])
     schedule = optimizer._learning_rate
     assert float(schedule(170_000)) == pytest.approx(1e-3)
     assert float(schedule(170_001)) == pytest.approx(1e-4)
@@ -323,4 +337,4 @@ def test_learning_rate_of_the_paper():
     ],
 )
 def test_intervals_cover_the_run(start, steps, every, expected):
-    assert train._intervals(start, steps, every) == expected
+    assert loop._intervals(start, steps, every) == expected

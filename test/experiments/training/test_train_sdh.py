@@ -8,18 +8,27 @@ from absl import flags as absl_flags
 from absl.testing import flagsaver
 
 from sparse_embed import retrieval
-from sparse_embed.experiments import embed, embeddings, train
-from sparse_embed.flags import app, data, logging, model, objective, optimization
+from sparse_embed.common.failures import UsageError
+from sparse_embed.experiments import embed
+from sparse_embed.experiments.evaluation import embedding_files
+from sparse_embed.experiments.training.checks import check
+from sparse_embed.experiments.training.loop import train
+from sparse_embed.flags.train_config import (
+    DataConfig,
+    LoggingConfig,
+    ModelConfig,
+    ObjectiveConfig,
+    OptimizationConfig,
+    TrainConfig,
+)
 
 
 def configuration(path, **changes):
-    config = train.TrainConfig(
-        data.DataConfig("dense_embeddings", str(path), validation=5, test=10),
-        model.ModelConfig("linear", 32, "none", 0.05),
-        objective.ObjectiveConfig("sdh", margin=0.5, regularizer="none", active_bits=2),
-        optimization.OptimizationConfig(
-            learning_rate=0.01, steps=80, batch_size=64, examples_per_class=4
-        ),
+    config = TrainConfig(
+        DataConfig("dense_embeddings", str(path), validation=5, test=10),
+        ModelConfig("linear", 32, "none", 0.05),
+        ObjectiveConfig("sdh", margin=0.5, regularizer="none", active_bits=2),
+        OptimizationConfig(learning_rate=0.01, steps=80, batch_size=64, examples_per_class=4),
     )
     return dataclasses.replace(
         config,
@@ -32,8 +41,8 @@ def configuration(path, **changes):
 
 def test_training_lowers_the_loss_and_codes_are_the_largest_dimensions(vectors, tmp_path):
     config = configuration(vectors)
-    train.check(config)
-    record = train.train(config, tmp_path, logging.LoggingConfig(summary_every=40))
+    check(config)
+    record = train(config, tmp_path, LoggingConfig(summary_every=40)).record
     first, last = (record["curves"][i]["loss"] for i in (0, -1))
     assert last < 0.9 * first
     with flagsaver.flagsaver():
@@ -59,21 +68,17 @@ def test_training_lowers_the_loss_and_codes_are_the_largest_dimensions(vectors, 
         ({"model": {"activation": "relu"}}, "--loss=sdh makes codes.*needs --activation=none"),
         ({"model": {"embedding_dim": 1}}, "--active_bits=2: expected at most --embedding_dim=1"),
         ({"optimization": {"examples_per_class": 3}}, "=3: expected a divisor of --batch_size=64"),
-        (
-            {"data": {"dataset": "tfrecords"}, "model": {"model": "convnet"}},
-            "--dataset=tfrecords is read in the order of its files",
-        ),
     ],
 )
 def test_flags_that_do_not_go_together_are_refused(vectors, changes, message):
-    with pytest.raises(app.UsageError, match=message):
-        train.check(configuration(vectors, **changes))
+    with pytest.raises(UsageError, match=message):
+        check(configuration(vectors, **changes))
 
 
 def test_classes_too_small_for_their_groups_are_a_mistake_of_the_flags(vectors, tmp_path):
     config = configuration(vectors, optimization={"examples_per_class": 16})
-    with pytest.raises(app.UsageError, match="--examples_per_class=16: expected at most 12"):
-        train.train(config, tmp_path, logging.LoggingConfig())
+    with pytest.raises(UsageError, match="--examples_per_class=16: expected at most 12"):
+        train(config, tmp_path, LoggingConfig())
 
 
 def test_codes_need_an_sdh_run(tmp_path):
@@ -89,5 +94,5 @@ def test_codes_need_an_sdh_run(tmp_path):
                 f"--codes_output={tmp_path / 'x.npz'}",
             ]
         )
-        with pytest.raises(app.UsageError, match="--codes_output needs a run with --loss=sdh"):
+        with pytest.raises(UsageError, match="x.npz: expected a run with --loss=sdh"):
             embed.main()

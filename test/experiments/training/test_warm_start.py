@@ -6,9 +6,18 @@ import numpy as np
 import pytest
 
 from sparse_embed import models
-from sparse_embed.experiments import train
-from sparse_embed.experiments.warm_start import copy_weights
-from sparse_embed.flags import app, data, logging, model, optimization
+from sparse_embed.common.failures import UsageError
+from sparse_embed.experiments.training.checks import check
+from sparse_embed.experiments.training.loop import CONFIG, train
+from sparse_embed.experiments.training.run import Run
+from sparse_embed.experiments.training.warm_start import copy_weights
+from sparse_embed.flags.train_config import (
+    DataConfig,
+    LoggingConfig,
+    ModelConfig,
+    OptimizationConfig,
+    TrainConfig,
+)
 
 
 def build(dim=12, activation="relu", name="convnet", width=0.1, shape=(16, 16, 1)):
@@ -65,7 +74,7 @@ def test_head_that_is_left_out_stays_fresh():
 def test_other_shapes_are_refused_and_nothing_copied(other, head, message):
     source, target = build(**other), build()
     before = target.get_weights()
-    with pytest.raises(app.UsageError, match=message):
+    with pytest.raises(UsageError, match=message):
         copy_weights(source, target, head)
     for old, new in zip(before, target.get_weights(), strict=True):
         np.testing.assert_array_equal(old, new)
@@ -76,14 +85,14 @@ def training(vectors, tmp_path):
     """Trains for one step so small that it changes no weight, from the encoder that is given."""
 
     def run(folder, **flags):
-        config = train.TrainConfig(
-            data.DataConfig("dense_embeddings", str(vectors)),
-            model.ModelConfig("linear", **flags),
-            optimization=optimization.OptimizationConfig("sgd", 1e-12, steps=1, batch_size=16),
+        config = TrainConfig(
+            DataConfig("dense_embeddings", str(vectors)),
+            ModelConfig("linear", **flags),
+            optimization=OptimizationConfig("sgd", 1e-12, steps=1, batch_size=16),
         )
-        train.check(config)
+        check(config)
         (tmp_path / folder).mkdir(exist_ok=True)
-        train.train(config, tmp_path / folder, logging.LoggingConfig())
+        train(config, tmp_path / folder, LoggingConfig())
         return tmp_path / folder
 
     return run
@@ -93,15 +102,15 @@ def test_training_starts_there(training, tmp_path):
     source = disturb(build(7, name="linear", shape=(8,)))
     source.save(tmp_path / "source.keras")
     whole = training("whole", embedding_dim=7, warm_start=str(tmp_path / "source.keras"))
-    found = train.load_encoder(whole).get_layer("embedding_linear").get_weights()
+    found = Run.open(whole).encoder().get_layer("embedding_linear").get_weights()
     np.testing.assert_allclose(found, source.get_layer("embedding_linear").get_weights(), rtol=1e-6)
     # From a run's folder, with another dimension.
     backbone = training("backbone", embedding_dim=6, warm_start=str(whole), warm_start_head=False)
     first = next(layer for layer in source.layers if layer.weights)
-    found = next(layer for layer in train.load_encoder(backbone).layers if layer.weights)
+    found = next(layer for layer in Run.open(backbone).encoder().layers if layer.weights)
     np.testing.assert_allclose(found.get_weights()[0], first.get_weights()[0], rtol=1e-6)  # gamma
 
-    with pytest.raises(app.UsageError, match=r"--warm_start was .*source\.keras, now None"):
+    with pytest.raises(UsageError, match=r"--warm_start was .*source\.keras, now None"):
         training("whole", embedding_dim=7)
 
 
@@ -113,7 +122,7 @@ def test_frozen_backbone_stays_as_it_was(training, tmp_path):
     ends = [training("all", **start), training("head", **start, train_backbone=False)]
     for end, backbone_moves in zip(ends, (True, False), strict=True):
         moved = {"backbone": False, "head": False}
-        for layer, first in zip(train.load_encoder(end).layers, source.layers, strict=True):
+        for layer, first in zip(Run.open(end).encoder().layers, source.layers, strict=True):
             part = "head" if layer.name.startswith("embedding_") else "backbone"
             pairs = zip(first.get_weights(), layer.get_weights(), strict=True)
             moved[part] |= not all(np.array_equal(old, new) for old, new in pairs)
@@ -122,15 +131,15 @@ def test_frozen_backbone_stays_as_it_was(training, tmp_path):
 
 def test_mistakes_leave_the_folder_free(training, tmp_path):
     """After a mistake the corrected flags must not count as another experiment."""
-    with pytest.raises(app.UsageError, match=r"--warm_start=.*: expected a folder that holds enc"):
+    with pytest.raises(UsageError, match=r"--warm_start=.*: expected a folder that holds enc"):
         training("run", embedding_dim=7, warm_start=str(tmp_path / "nowhere"))
     build(5, name="linear", shape=(8,)).save(tmp_path / "source.keras")
-    with pytest.raises(app.UsageError, match="layer embedding_linear"):
+    with pytest.raises(UsageError, match="layer embedding_linear"):
         training("run", embedding_dim=7, warm_start=str(tmp_path / "source.keras"))
-    with pytest.raises(app.UsageError, match="--nowarm_start_head needs --warm_start"):
+    with pytest.raises(UsageError, match="--nowarm_start_head needs --warm_start"):
         training("run", embedding_dim=7, warm_start_head=False)
-    with pytest.raises(app.UsageError, match="--notrain_backbone needs --warm_start"):
+    with pytest.raises(UsageError, match="--notrain_backbone needs --warm_start"):
         training("run", embedding_dim=7, train_backbone=False)
-    assert not (tmp_path / "run" / train.CONFIG).exists()
+    assert not (tmp_path / "run" / CONFIG).exists()
     training("run", embedding_dim=7)
-    assert json.loads((tmp_path / "run" / train.CONFIG).read_text())["warm_start"] is None
+    assert json.loads((tmp_path / "run" / CONFIG).read_text())["warm_start"] is None
