@@ -95,7 +95,8 @@ def save_verification(folder, rng):
 @pytest.fixture(scope="session")
 def recorded_run(tmp_path_factory):
     """A small run of two architectures with records of every kind."""
-    from sparse_embed.experiments import evaluate_activations, evaluate_gallery
+    from sparse_embed.experiments.evaluation import activations as fits
+    from sparse_embed.experiments.evaluation import gallery
 
     rng = np.random.default_rng(0)
     run_dir = tmp_path_factory.mktemp("run")
@@ -104,7 +105,7 @@ def recorded_run(tmp_path_factory):
         save_identification(folder)
         save_verification(folder, rng)
         activations = np.maximum(rng.normal(-1.2, 1.0, (1000, 5)), 0)
-        fitted, arrays = evaluate_activations.evaluate(activations)
+        fitted, arrays = fits.evaluate(activations)
         setting = {"run": "flops", "activation": "relu"}
         save_record(
             folder, "activations-flops", arrays,
@@ -117,7 +118,7 @@ def recorded_run(tmp_path_factory):
     rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)
     images = rng.integers(0, 256, (260, 8, 8), dtype=np.uint8)
     vectors = scipy.sparse.csr_array(rows.astype(np.float32))
-    shown, arrays = evaluate_gallery.evaluate(vectors, labels, images)
+    shown, arrays = gallery.evaluate(vectors, labels, images)
     save_record(
         run_dir / "convnet" / "records", "gallery-flops", arrays,
         experiment="gallery", data="glyphs", method="flops", setting={"weight": 30.0}, **shown,
@@ -128,16 +129,20 @@ def recorded_run(tmp_path_factory):
 @pytest.fixture(scope="session")
 def cifar100_results(tmp_path_factory):
     """The paper's own table of CIFAR-100 as records; its sparse models with a second weight."""
-    from sparse_embed.experiments import cifar100
+    from sparse_embed.experiments.reporting.cifar100_table import METRICS, PAPER
 
-    folder = tmp_path_factory.mktemp("cifar100")
-    for name, (_, (flops, *precisions)) in cifar100.PAPER.items():
+    folder = tmp_path_factory.mktemp("recorded") / "cifar100"
+    for name, (_, (flops, *precisions)) in PAPER.items():
         values = (flops, *(precision / 100 for precision in precisions))
-        figures = dict(zip(cifar100.FIGURES, values, strict=True))
-        path = []
-        if name in ("fast_flops", "fast_l1"):
-            sparser = {key: value / 2 for key, value in figures.items()}
-            path = [{"weight": 4.0, **sparser}, {"weight": 2.0, **figures}]
-        content = {"figures": figures, "path": path, "provenance": NOTE}
-        (folder / f"{name}.json").write_text(json.dumps(content))
+        metrics = dict(zip(METRICS, values, strict=True))
+        method = name.split("_")[1]
+        points = [(2.0, True, metrics)]
+        if method in ("flops", "l1"):
+            points.append((4.0, False, {key: value / 2 for key, value in metrics.items()}))
+        for weight, chosen, found in points:
+            save_record(
+                folder / "records", f"cifar100-{name}-{weight:g}", {},
+                experiment="cifar100", data="cifar100", method=method, model=name, chosen=chosen,
+                setting={"weight": weight}, train_seconds=60.0, **found,
+            )  # fmt: skip
     return folder

@@ -9,9 +9,9 @@ import tensorflow as tf
 from absl import flags
 from absl.testing import flagsaver
 
+from sparse_embed.common.failures import UsageError
 from sparse_embed.datasets import tfrecords
 from sparse_embed.experiments import prepare_data
-from sparse_embed.flags import app
 
 flags.FLAGS.mark_as_parsed()
 
@@ -40,9 +40,9 @@ def test_shards_are_made_and_counted(photos, tmp_path, capsys):
 
 
 def test_a_broken_image_ends_it_in_one_sentence(photos, tmp_path):
-    with pytest.raises(app.UsageError, match=r"broken.png: cannot be decoded"):
+    with pytest.raises(UsageError, match=r"broken.png: cannot be decoded"):
         run(source=str(photos), shards_dir=str(tmp_path / "shards"))
-    with pytest.raises(app.UsageError, match="--resize=8: expected H,W"):
+    with pytest.raises(UsageError, match="--resize=8: expected H,W"):
         run(source=str(photos), shards_dir=str(tmp_path / "shards"), resize=["8"])
 
 

@@ -3,17 +3,22 @@ import pathlib
 import numpy as np
 import pytest
 
-from sparse_embed.experiments import benchmark_training, train
-from sparse_embed.flags import data, model, optimization
+from sparse_embed.experiments.benchmarks import training_speed
+from sparse_embed.flags.train_config import (
+    DataConfig,
+    ModelConfig,
+    OptimizationConfig,
+    TrainConfig,
+)
 
 
 def test_all_ways_are_timed_in_every_round(vectors, tmp_path):
-    config = train.TrainConfig(
-        data.DataConfig("dense_embeddings", str(vectors)),
-        model.ModelConfig("linear", 16),
-        optimization=optimization.OptimizationConfig(batch_size=32),
+    config = TrainConfig(
+        DataConfig("dense_embeddings", str(vectors)),
+        ModelConfig("linear", 16),
+        optimization=OptimizationConfig(batch_size=32),
     )
-    records = benchmark_training.measure(config, rounds=2, steps=3, folder=pathlib.Path(tmp_path))
+    records = training_speed.measure(config, rounds=2, steps=3, folder=pathlib.Path(tmp_path))
     assert [record["method"] for record in records] == ["training", "bare"]  # no such PyTorch
     for record in records:
         assert len(record["seconds"]) == 2
@@ -27,14 +32,14 @@ def test_ratio_is_the_median_over_the_rounds():
         {"method": "training", "seconds": [10.0, 2.0, 4.0]},
         {"method": "bare", "seconds": [9.0, 1.0, 4.0]},
     ]
-    assert benchmark_training.speed_of_training(records) == {"bare": 0.9}
+    assert training_speed.speed_of_training(records) == {"bare": 0.9}
 
 
 def test_pytorch_network_computes_the_same():
     """The Keras encoder's weights, put into PyTorch's, give its embeddings and its loss."""
     torch = pytest.importorskip("torch", reason="the same network in PyTorch needs torch")
     from sparse_embed import losses, models
-    from sparse_embed.experiments.torch_training import ArcFaceConvnet, arcface
+    from sparse_embed.experiments.benchmarks.torch_training import ArcFaceConvnet, arcface
 
     encoder = models.build_encoder("convnet", 8, "relu", (16, 16, 1), width=0.2)
     rng = np.random.default_rng(0)

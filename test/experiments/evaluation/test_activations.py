@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sparse_embed.experiments import evaluate_activations
+from sparse_embed.experiments.evaluation import activations
 
 
 def test_rectified_gaussians_are_recognised_and_others_are_not():
@@ -12,23 +12,23 @@ def test_rectified_gaussians_are_recognised_and_others_are_not():
     fit puts half of its mass above 0, but cannot put all of that near 1."""
     rng = np.random.default_rng(0)
     gaussian = np.maximum(rng.normal([-1, -0.5, 0], [1, 2, 0.5], (4000, 3)), 0)
-    figures, arrays = evaluate_activations.evaluate(gaussian)
-    assert figures["dimensions"] == 3
+    metrics, arrays = activations.evaluate(gaussian)
+    assert metrics["dimensions"] == 3
     assert arrays["distances"].max() < 2 / np.sqrt(4000)
     # The three dimensions shown are ordered by how well they are fitted.
     assert (np.diff(arrays["shown"][:, 2] / (arrays["activations"] > 0).mean(axis=0)) >= 0).all()
     two_peaks = (rng.random((4000, 3)) < 0.5) * rng.normal(1, 0.01, (4000, 3))
-    figures, _ = evaluate_activations.evaluate(two_peaks)
-    assert figures["ks_distance"] > 0.2
-    assert figures["relative_ks_distance"] == pytest.approx(2 * figures["ks_distance"], rel=0.1)
+    metrics, _ = activations.evaluate(two_peaks)
+    assert metrics["ks_distance"] > 0.2
+    assert metrics["relative_ks_distance"] == pytest.approx(2 * metrics["ks_distance"], rel=0.1)
 
 
 def test_dead_dimensions_are_counted_and_left_out():
     rng = np.random.default_rng(0)
     sample = np.maximum(rng.normal(0, 1, (500, 3)), 0)
     sample[:, 1] = 0
-    figures, arrays = evaluate_activations.evaluate(sample)
-    assert (figures["dimensions"], figures["skipped_dimensions"]) == (2, 1)
+    metrics, arrays = activations.evaluate(sample)
+    assert (metrics["dimensions"], metrics["skipped_dimensions"]) == (2, 1)
     assert arrays["distances"].shape == (2,)
     with pytest.raises(ValueError, match="20 non-zeros"):
-        evaluate_activations.evaluate(np.zeros((500, 2)))
+        activations.evaluate(np.zeros((500, 2)))

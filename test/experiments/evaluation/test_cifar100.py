@@ -1,10 +1,10 @@
-"""The paper's CIFAR-100 figures against loops over all images."""
+"""The paper's CIFAR-100 metrics against loops over all images."""
 
 import numpy as np
 import pytest
 import scipy.sparse
 
-from sparse_embed.experiments.evaluate_cifar100 import evaluate
+from sparse_embed.experiments.evaluation.cifar100 import evaluate
 from sparse_embed.experiments.evaluation.embedding_files import Embeddings
 
 
@@ -30,7 +30,7 @@ def precision(ranked, labels, label, k):
 def test_against_brute_force(sparse):
     (train, train_labels), (test, test_labels) = parts(sparse)
     kind = scipy.sparse.csr_array if sparse else np.asarray
-    figures, arrays = evaluate(
+    metrics, arrays = evaluate(
         Embeddings(kind(train), train_labels, {}), Embeddings(kind(test), test_labels, {})
     )
     for k in (4, 16):
@@ -40,19 +40,19 @@ def test_against_brute_force(sparse):
             among_train.append(precision(ranked, train_labels, label, k))
             ranked = sorted(set(range(40)) - {i}, key=lambda j: -(test[j] @ test[i]))
             among_test.append(precision(ranked, test_labels, label, k))
-        assert figures[f"precision_at_{k}_train"] == pytest.approx(np.mean(among_train))
-        assert figures[f"precision_at_{k}_test"] == pytest.approx(np.mean(among_test))
+        assert metrics[f"precision_at_{k}_train"] == pytest.approx(np.mean(among_train))
+        assert metrics[f"precision_at_{k}_test"] == pytest.approx(np.mean(among_test))
         assert arrays["test_hits"][:, :k].mean() == pytest.approx(np.mean(among_test))
     p = (test != 0).mean(axis=0)
-    assert figures["flops_per_row"] == pytest.approx(sum(p**2) if sparse else 10)
+    assert metrics["flops_per_row"] == pytest.approx(sum(p**2) if sparse else 10)
     if sparse:
-        assert figures["suboptimality_ratio"] == pytest.approx(sum(p**2) / (10 * p.mean() ** 2))
+        assert metrics["suboptimality_ratio"] == pytest.approx(sum(p**2) / (10 * p.mean() ** 2))
 
 
 @pytest.mark.parametrize("bits", [1, 3])
 def test_hash_buckets_against_brute_force(bits):
     (train, train_labels), (test, test_labels) = parts(sparse=False)
-    figures, _ = evaluate(
+    metrics, _ = evaluate(
         Embeddings(train, train_labels, {}), Embeddings(test, test_labels, {}), active_bits=bits
     )
     hits, candidates = [], 0
@@ -62,5 +62,5 @@ def test_hash_buckets_against_brute_force(bits):
         candidates += len(bucket) / 120 / len(test)
         ranked = sorted(bucket, key=lambda j: -(train[j] @ row))[:4]
         hits.append(sum(train_labels[j] == label for j in ranked) / 4)
-    assert figures["precision_at_4_train"] == pytest.approx(np.mean(hits))
-    assert figures["flops_per_row"] == pytest.approx(10 * candidates)
+    assert metrics["precision_at_4_train"] == pytest.approx(np.mean(hits))
+    assert metrics["flops_per_row"] == pytest.approx(10 * candidates)

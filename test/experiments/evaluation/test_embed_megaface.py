@@ -11,7 +11,7 @@ import tensorflow as tf
 from sparse_embed import models
 from sparse_embed.datasets import megaface
 from sparse_embed.experiments.evaluation import embedding_files
-from sparse_embed.experiments.runs import save_run
+from sparse_embed.experiments.training.run import save as save_run
 
 SHAPE = (16, 16, 3)
 

@@ -1,32 +1,32 @@
 """What the comparison on glyphs draws and embeds; the searches have tests of their own."""
 
-import os
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from sparse_embed import models
 from sparse_embed.datasets import glyph_sets
-from sparse_embed.experiments.evaluate_glyphs import draw_sets, embed_sets
 from sparse_embed.experiments.evaluation import embedding_files
-from sparse_embed.experiments.runs import save_run
+from sparse_embed.experiments.evaluation.embedding import embed_sets
+from sparse_embed.experiments.training.run import Run
+from sparse_embed.experiments.training.run import save as save_run
 from sparse_embed.retrieval import hash_codes
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    return draw_sets(tmp_path_factory.mktemp("images"), 600, probe_classes=6, pairs=40)
+    return glyph_sets.draw_all(tmp_path_factory.mktemp("images"), 600, probe_classes=6, pairs=40)
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse", "sdh"])
-def test_sets_are_embedded_once(files, tmp_path, kind, capsys):
+def test_sets_are_embedded_beside_the_encoder(files, tmp_path, kind):
     activation = "relu" if kind == "sparse" else "none"
     encoder = models.build_encoder("convnet", 16, activation, (32, 32, 1), width=0.2)
     objective = {"loss": "sdh" if kind == "sdh" else "arcface", "active_bits": 3}
     config = {"model": {"activation": activation}, "objective": objective}
-    save_run(tmp_path, encoder, {"config": config})
-    products = embed_sets(tmp_path, files)
+    run = save_run(tmp_path, encoder, {"config": config})
+    products = {path.stem: path for path in embed_sets(run, list(files.values()))}
+    assert {path.parent for path in products.values()} == {tmp_path}
     assert set(products) == (
         {"identification"} if kind == "sdh" else {"identification", "easy", "hard"}
     )
@@ -45,16 +45,15 @@ def test_sets_are_embedded_once(files, tmp_path, kind, capsys):
     for name in set(products) & {"easy", "hard"}:
         labels = embedding_files.load(products[name]).labels
         np.testing.assert_array_equal(labels[::2] == labels[1::2], np.arange(40) % 2 == 0)
-    capsys.readouterr()
-    embed_sets(tmp_path, files)
-    assert capsys.readouterr().out.count("done before") == len(products)
-    os.utime(tmp_path / "encoder.keras")  # trained again
-    embed_sets(tmp_path, {"identification": files["identification"]})
-    assert "embedding" in capsys.readouterr().out
 
 
-def test_images_are_drawn_once(files):
-    before = {path: path.stat().st_mtime_ns for path in files.values()}
-    folder = files["easy"].parent
-    assert draw_sets(folder, 600, probe_classes=6, pairs=40) == files
-    assert {path: path.stat().st_mtime_ns for path in files.values()} == before
+def test_every_weight_of_a_path_has_its_own(files, tmp_path):
+    config = {"model": {"activation": "relu"}, "objective": {"reg_path": "1,2"}}
+    for folder in ("", "path/lambda_1", "path/lambda_2"):
+        encoder = models.build_encoder("convnet", 16, "relu", (32, 32, 1), width=0.2)
+        run = save_run(tmp_path / folder, encoder, {"config": config})
+    found = embed_sets(Run.open(tmp_path), [files["easy"]])
+    assert found == [tmp_path / f"path/lambda_{weight}/easy.npz" for weight in (1, 2)]
+    one, two = (embedding_files.load(path).vectors for path in found)
+    assert abs(one - two).max() > 0.01  # each by its own encoder
+    assert run.name == "lambda_2"

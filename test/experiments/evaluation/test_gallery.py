@@ -3,7 +3,7 @@
 import numpy as np
 import scipy.sparse
 
-from sparse_embed.experiments import evaluate_gallery
+from sparse_embed.experiments.evaluation import gallery
 
 
 def test_results_codes_and_responses():
@@ -17,7 +17,7 @@ def test_results_codes_and_responses():
     labels = np.append(np.arange(20) // 2, np.full(4, -1))
     images = np.arange(24, dtype=np.uint8)[:, None, None] * np.ones((1, 4, 4), np.uint8)
     vectors = scipy.sparse.csr_array(rows)
-    figures, arrays = evaluate_gallery.evaluate(vectors, labels, images)
+    metrics, arrays = gallery.evaluate(vectors, labels, images)
 
     shown = arrays["images"][:, 0, 0]  # the row of each image
     assert len(set(shown)) == len(shown)
@@ -32,7 +32,7 @@ def test_results_codes_and_responses():
             assert found[0] == 20
         np.testing.assert_array_equal(is_right, (labels[found] == labels[query]) & (place >= 0))
         assert query not in found[place >= 0]
-    assert not arrays["is_right"][figures["random_queries"] :, 0].any()  # those chosen as wrong
+    assert not arrays["is_right"][metrics["random_queries"] :, 0].any()  # those chosen as wrong
     codes = scipy.sparse.csr_array((arrays["data"], arrays["indices"], arrays["indptr"]))
     np.testing.assert_array_equal(codes.toarray(), rows[shown, : codes.shape[1]])
     for dimension, responses, values in zip(

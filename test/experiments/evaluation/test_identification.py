@@ -62,7 +62,7 @@ def folder(files, tmp_path_factory):
     done = run("evaluate_megaface", *arguments(files, folder))
     assert done.returncode == 0, done.stderr
     assert "dense-dims=64: unchanged" in done.stdout
-    assert "using 78" in done.stdout  # lists of IVF-PQ, for 3,060 rows
+    assert "nlist=78" in done.stdout  # lists of IVF-PQ, for 3,060 rows
     return folder
 
 

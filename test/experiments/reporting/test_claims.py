@@ -2,12 +2,13 @@
 
 import pytest
 
-from sparse_embed.experiments import claims, figures
+from sparse_embed.experiments.reporting import claims, selection
+from sparse_embed.experiments.reporting.cifar100_table import METRICS, PAPER
 
 
 @pytest.fixture
 def run(recorded_run):
-    return figures.load_run(recorded_run)
+    return selection.load(recorded_run)
 
 
 def verdict(run, judge):
@@ -17,7 +18,7 @@ def verdict(run, judge):
 
 
 def change(run, key, value, **wanted):
-    for record in figures.select(run, **wanted):
+    for record in selection.select(run, **wanted):
         record[key] = value
 
 
@@ -119,12 +120,29 @@ def test_activations(run):
 
 def test_cifar100():
     """The paper's own table: 0.40 is less than half of 1.18; precision above l1 everywhere."""
-    figures_of = claims.cifar100.FIGURES
+    kind = {"experiment": "cifar100", "chosen": True}
     run = [
-        {"experiment": "cifar100", "name": name, **dict(zip(figures_of, row, strict=True))}
-        for name, (_, row) in claims.cifar100.PAPER.items()
+        {**kind, "model": name, **dict(zip(METRICS, row, strict=True))}
+        for name, (_, row) in PAPER.items()
     ]
     assert verdict(run, claims.cheaper_than_sdh).held
     assert verdict(run, claims.better_than_l1_on_cifar100).held
-    change(run, "precision_at_4_test", 0.5, name="fast_flops")
+    change(run, "precision_at_4_test", 0.5, model="fast_flops")
     assert verdict(run, claims.better_than_l1_on_cifar100).held is False
+
+
+def test_what_is_judged_on_recorded_results_says_so(recorded_run, cifar100_results):
+    """Only the claims about CIFAR-100, of which the reproduction has no record of its own."""
+    found = claims.verdicts(selection.load(recorded_run, cifar100_results))
+    sources = {verdict.figure: verdict.source for verdict in found}
+    assert sources.pop("cifar100") == f"{cifar100_results.parent.name}/cifar100"
+    assert set(sources.values()) == {None}
+    own = selection.load(cifar100_results.parent, cifar100_results)
+    assert {v.source for v in claims.verdicts(own)} == {None}
+
+
+def test_a_rival_that_the_paper_does_not_compare_decides_nothing(run):
+    before = claims.verdicts(run)
+    fast = {**selection.select(run, method="pca", reranked=True)[0], "method": "toy"}
+    run.append({**fast, "milliseconds_per_query": 1e-3, "recall_at_1": 1.0})
+    assert claims.verdicts(run) == before

@@ -1,36 +1,29 @@
 """The figures from recorded results, and Figure 2b from first principles."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from PIL import Image
 from scipy import integrate, special
 
-from sparse_embed.experiments import (
+from sparse_embed.experiments.reporting import drawing, selection
+from sparse_embed.experiments.reporting.figures import (
+    FIGURES,
+    cdf,
     cifar100,
-    figure_cdf,
-    figure_cifar100,
-    figure_rerank,
-    figure_roc,
-    figure_suboptimality,
-    figure_tradeoff,
-    figure_trajectory,
-    figures,
+    rerank,
+    roc,
+    suboptimality,
+    tradeoff,
+    trajectory,
 )
-
-MODULES = [
-    figure_cdf,
-    figure_cifar100,
-    figure_rerank,
-    figure_roc,
-    figure_suboptimality,
-    figure_tradeoff,
-    figure_trajectory,
-]
 
 
 @pytest.fixture(scope="module")
 def run(recorded_run):
-    return figures.load_run(recorded_run)
+    return selection.load(recorded_run)
 
 
 def lines(figure):
@@ -71,44 +64,42 @@ def test_trajectory_by_integration_of_the_definitions():
         assert path[:, 0] == pytest.approx([0.4, 0.1], abs=0.01)
         assert path[0, -1] < 0.3
         for first, second in path.T[1:]:
-            assert figure_trajectory.second_probability(name, first) == pytest.approx(
-                second, abs=2e-5
-            )
+            assert trajectory.second_probability(name, first) == pytest.approx(second, abs=2e-5)
 
 
 def test_trajectory_draws_those_paths(run):
-    drawn = lines(figure_trajectory.draw(run))
-    np.testing.assert_array_equal(drawn["relaxed F"], figure_trajectory.paths()["relaxed_flops"].T)
+    drawn = lines(trajectory.draw(run))
+    np.testing.assert_array_equal(drawn["relaxed F"], trajectory.paths()["relaxed_flops"].T)
 
 
 def test_tradeoff_shows_what_is_reranked_or_needs_none(run):
-    drawn = lines(figure_tradeoff.draw(run))
+    drawn = lines(tradeoff.draw(run))
     np.testing.assert_allclose(drawn["relaxed FLOPs (ours)"], [[1.0, 1.5], [0.945, 0.950]])
     np.testing.assert_allclose(drawn["exhaustive dense"], [[100.0], [0.951]])
     np.testing.assert_allclose(drawn["HNSW"], [[0.5], [0.949]])
-    assert set(drawn) == {look.label for look in figures.LOOKS.values()}
-    assert [axis.get_title() for axis in figure_tradeoff.draw(run).axes] == [
+    assert set(drawn) == {drawing.look(record["method"]).label for record in run}
+    assert [axis.get_title() for axis in tradeoff.draw(run).axes] == [
         "convnet",
         "mobilefacenet",
     ]
-    caption = figure_tradeoff.caption(run)
+    caption = tradeoff.caption(run)
     assert "300 probes of unseen classes among 5,000 distractors" in caption
     assert "2026-01-02 on Abacus, 2 cores, revision 0123456789ab" in caption
 
 
 def test_rerank_shows_both(run):
-    drawn = lines(figure_rerank.draw(run))
+    drawn = lines(rerank.draw(run))
     np.testing.assert_allclose(drawn["l1, alone"], [[1.1, 1.8], [0.85, 0.91]])
     np.testing.assert_allclose(drawn["l1, re-ranked"], [[1.4, 2.0], [0.92, 0.946]])
 
 
 def test_suboptimality_against_probability(run):
-    drawn = lines(figure_suboptimality.draw(run))
+    drawn = lines(suboptimality.draw(run))
     np.testing.assert_allclose(drawn["l1"], [[0.02, 0.04], [2.0, 1.3]])
 
 
 def test_roc_ends_at_one_and_counts_pairs(run):
-    drawn = lines(figure_roc.draw(run))
+    drawn = lines(roc.draw(run))
     assert set(drawn) == {
         "exhaustive dense",
         "relaxed FLOPs (ours), p=0.020",
@@ -118,11 +109,11 @@ def test_roc_ends_at_one_and_counts_pairs(run):
         assert (fpr[-1], tpr[-1]) == (1, 1)
         assert (np.diff(fpr) >= 0).all()
         assert (np.diff(tpr) >= 0).all()
-    assert "200 pairs each" in figure_roc.caption(run)
+    assert "200 pairs each" in roc.caption(run)
 
 
 def test_cdf_shows_the_sample_and_a_fit_near_it(run):
-    figure = figure_cdf.draw(run)
+    figure = cdf.draw(run)
     assert len(figure.axes) == 2 * 3
     drawn = lines(figure)
     _, empirical = drawn["activations"]
@@ -133,18 +124,18 @@ def test_cdf_shows_the_sample_and_a_fit_near_it(run):
 
 
 def test_cifar100_shows_every_weight_the_chosen_one_and_the_paper(cifar100_results):
-    run = cifar100.load_results(cifar100_results)
-    figure = figure_cifar100.draw(run)
+    run = selection.load(cifar100_results.parent)
+    figure = cifar100.draw(run)
     drawn = lines(figure)
     np.testing.assert_allclose(drawn["l1"], [[0.235, 0.47], [30.25, 60.50]])
     np.testing.assert_allclose(drawn["relaxed FLOPs, paper"], [[0.40], [61.05]])
     large = [line.get_data() for line in figure.axes[1].get_lines() if line.get_markersize() > 9]
     np.testing.assert_allclose(large[0], [[0.40], [55.23]])  # chosen, and the paper's is the same
-    assert "2026-01-02 on Abacus" in figure_cifar100.caption(run)
+    assert "2026-01-02 on Abacus" in cifar100.caption(run)
 
 
 def test_files_are_vector_and_pixels(run, tmp_path):
-    svg, pdf, png = figures.save(figure_roc.draw(run), tmp_path / "new" / "roc")
+    svg, pdf, png = drawing.save(roc.draw(run), tmp_path / "new" / "roc")
     assert svg.read_text().rstrip().endswith("</svg>")
     assert "<text" in svg.read_text()
     assert pdf.read_bytes().startswith(b"%PDF")
@@ -152,7 +143,27 @@ def test_files_are_vector_and_pixels(run, tmp_path):
 
 
 def test_nothing_measured_is_said():
-    for module in MODULES:
-        if module is not figure_trajectory:
-            with pytest.raises(figures.NotMeasured, match="no record of"):
+    for name, (_, module) in FIGURES.items():
+        if name != "trajectory":
+            with pytest.raises(selection.NotMeasured, match="no record of"):
                 module.draw([])
+
+
+def test_the_script_draws_what_there_are_records_of(recorded_run, cifar100_results):
+    def call(*arguments):
+        command = [sys.executable, "-m", "sparse_embed.experiments.figure", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+    done = call(f"--run_dir={recorded_run}")
+    assert done.returncode == 0, done.stderr
+    drawn = {path.stem for path in (recorded_run / "figures").glob("*.svg")}
+    assert drawn == set(FIGURES) - {"cifar100"}
+    assert "cifar100: not drawn, this run has no record of CIFAR-100" in done.stdout
+    done = call(f"--run_dir={cifar100_results}", "--figures=cifar100")
+    assert done.returncode == 0, done.stderr
+    assert (cifar100_results / "figures" / "cifar100.png").exists()
+    for name, message in (("tradeoff", "no record of identification"), ("pie", "expected some of")):
+        done = call(f"--run_dir={cifar100_results}", f"--figures={name}")
+        assert done.returncode == 2
+        assert f"--figures={name}" in done.stderr
+        assert message in done.stderr

@@ -6,7 +6,10 @@ import shutil
 
 import pytest
 
-from sparse_embed.experiments import claims, report
+from sparse_embed.experiments.orchestration.steps import STEPS
+from sparse_embed.experiments.reporting import claims, selection
+from sparse_embed.experiments.reporting import page as report
+from sparse_embed.experiments.reporting.figures import FIGURES
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 from selenium.webdriver.common.by import By  # noqa: E402
@@ -20,8 +23,9 @@ DRIVER = shutil.which("chromedriver")
 def page(recorded_run, cifar100_results):
     """The report of the recorded run and of CIFAR-100 with the paper's numbers."""
     steps = {"train convnet flops": {"command": ["-m", "x"], "seconds": 12.5}}
-    (recorded_run / report.STEPS).write_text(json.dumps(steps))
-    return report.write(recorded_run, cifar100_results)
+    (recorded_run / STEPS).write_text(json.dumps(steps))
+    report.write(recorded_run, cifar100_results)
+    return recorded_run / report.REPORT
 
 
 @pytest.fixture(scope="module")
@@ -69,12 +73,12 @@ def test_no_error_and_no_request_leaves_the_file(opened, page):
 
 
 def test_every_figure_is_drawn_beside_its_claims(opened):
-    for _, module in report.SECTIONS:
-        section = opened.find_element(By.ID, module.NAME)
+    for name in FIGURES:
+        section = opened.find_element(By.ID, name)
         drawing = section.find_element(By.CSS_SELECTOR, "figure > svg")
         assert drawing.size["width"] > 300
         assert drawing.size["height"] > 150
-        wanted = [claim.text for claim in claims.CLAIMS if claim.figure == module.NAME]
+        wanted = [claim.text for claim in claims.CLAIMS if claim.figure == name]
         assert [q.text for q in section.find_elements(By.TAG_NAME, "q")] == wanted
         badges = section.find_elements(By.CLASS_NAME, "badge")
         assert all(badge.text.endswith("held") for badge in badges)
@@ -174,13 +178,21 @@ def test_published_copy_has_all_that_the_report_needs(recorded_run, page, tmp_pa
     report.publish(recorded_run, kept)
     assert not list(kept.rglob("megaface*.npz"))
     assert (kept / "figures" / "tradeoff.svg").exists()
-    copy, original = (report.load(folder, tmp_path) for folder in (kept, recorded_run))
+    copy, original = (selection.load(folder) for folder in (kept, recorded_run))
     assert claims.verdicts(copy) == claims.verdicts(original)
     (gallery,) = [record for record in copy if record["experiment"] == "gallery"]
     assert report.gallery(gallery) in page.read_text()
 
 
 def test_an_empty_run_says_what_was_not_measured(tmp_path):
-    text = report.write(tmp_path, tmp_path).read_text()
-    assert text.count("Not drawn: this run has no record of") == len(report.SECTIONS) - 1
+    report.write(tmp_path)
+    text = (tmp_path / report.REPORT).read_text()
+    assert text.count("Not drawn: this run has no record of") == len(FIGURES) - 1
     assert "This run has no gallery" in text
+
+
+def test_summary_says_what_was_not_measured_here(page, cifar100_results):
+    source = f"{cifar100_results.parent.name}/cifar100"
+    assert f"2 of them were not measured here, but judged on {source}" in page.read_text()
+    assert page.read_text().count(f"Recorded before, in {source}: ") == 2 * 2  # list and table
+    assert f"<td>{source}</td>" in page.read_text()

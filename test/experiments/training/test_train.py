@@ -293,7 +293,7 @@ def test_xla_compiles_the_step_and_trains_alike(vectors, tmp_path):
         ),
         (
             {"initial_probability": 0.1, "activation": "none", "regularizer": "none"},
-            "--initial_probability needs",
+            "--initial_probability=0.1 needs",
         ),
     ],
 )

@@ -94,5 +94,5 @@ def test_codes_need_an_sdh_run(tmp_path):
                 f"--codes_output={tmp_path / 'x.npz'}",
             ]
         )
-        with pytest.raises(UsageError, match="x.npz: expected a run with --loss=sdh"):
+        with pytest.raises(UsageError, match=r"x\.npz: expected a run with --loss=sdh"):
             embed.main()
