@@ -22,6 +22,7 @@ def test_recall_by_hand():
     ids = np.array([[3, 1], [-1, -1], [2, 4]])
     query_labels = np.array([0, 2, 1])
     assert recall_at_k(ids, query_labels, labels, 1) == pytest.approx(1 / 3)
+    assert recall_at_k(ids, query_labels, labels) == pytest.approx(1 / 3)
     assert recall_at_k(ids, query_labels, labels, 2) == pytest.approx(2 / 3)
 
 

@@ -38,6 +38,7 @@ def test_all_directions_give_exhaustive_search():
     np.testing.assert_array_equal(ids, expected_ids)
     np.testing.assert_allclose(scores, expected, atol=1e-5)
     assert search.shape == (200, 12)
+    assert PCASearch(database, 5).settings == {"dims": 5}
     assert search.nbytes == 4 * (200 * 12 + 12 * 12)
 
 

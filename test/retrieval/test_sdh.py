@@ -47,6 +47,13 @@ def test_candidates_are_the_union_of_buckets(k):
     assert ids.shape == (12, longest)
 
 
+def test_candidates_of_more_queries_than_are_searched_at_once():
+    rng = np.random.default_rng(1)
+    database, queries = random_codes(rng, 50, 16, 2), random_codes(rng, 200, 16, 2)
+    expected = (queries @ database.T > 0).sum(axis=1)
+    np.testing.assert_array_equal(SDHSearch(database).num_candidates(queries), expected)
+
+
 def test_size_is_that_of_the_buckets():
     """Buckets are posting lists: the search keeps nothing else."""
     codes = random_codes(np.random.default_rng(0), 3000, 40, 3)

@@ -18,7 +18,11 @@ def forms(x):
     i, j = np.indices(x.shape).reshape(2, -1)
     with_zeros = scipy.sparse.csr_array((x.ravel(), j, np.arange(0, x.size + 1, x.shape[1])))
     halves = scipy.sparse.coo_array((np.tile(x.ravel() / 2, 2), (np.tile(i, 2), np.tile(j, 2))))
-    return [x, csr, csr.tocsc(), with_zeros, halves]
+    # In CSR itself, where nothing is summed on the way: every entry twice, half of it each.
+    twice = scipy.sparse.csr_array(
+        (np.repeat(csr.data / 2, 2), np.repeat(csr.indices, 2), 2 * csr.indptr), shape=x.shape
+    )
+    return [x, csr, csr.tocsc(), with_zeros, halves, twice]
 
 
 def test_figures_by_hand():

@@ -26,6 +26,16 @@ def test_numpy_gets_as_many_threads_as_are_asked_for():
     assert blas_counts() == before
 
 
+@pytest.mark.parametrize("limit", [threads.blas_threads, threads.faiss_threads])
+@pytest.mark.parametrize("count", [0, 1.5])
+def test_bad_number_of_threads_is_named(limit, count):
+    with (
+        pytest.raises(ValueError, match=rf"num_threads={count}: expected an integer >= 1"),
+        limit(count),
+    ):
+        pass
+
+
 def test_another_blas_is_left_alone_with_a_warning(monkeypatch):
     nothing = threadpoolctl.ThreadpoolController().select(user_api="none")
     monkeypatch.setattr(
