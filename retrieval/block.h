@@ -175,11 +175,11 @@ void visit_row(const BlockView& block, uint32_t row, Visit visit) {
 class BlockBuilder {
  public:
   BlockBuilder(const Csr& matrix, int64_t begin, int64_t end)
-      : m_(matrix), begin_(begin), end_(end), wide_(wide_dimensions(matrix.dims)) {
+      : m_(matrix), begin_(begin), end_(end), wide_(wide_dimensions(matrix.dims)),
+        list_lengths_(matrix.dims, 0) {
     header_.rows = uint32_t(end - begin);
     header_.dims = uint32_t(m_.dims);
-    measure_rows();
-    for (uint32_t count : count_postings()) header_.groups += (count + kGroup - 1) / kGroup;
+    measure();
     header_.bytes = BlockLayout(header_.rows, header_.dims, header_.groups, header_.words).end;
   }
 
@@ -238,23 +238,27 @@ class BlockBuilder {
   // Calls visit(dimension, value) for the non-zeros of row `i` of the matrix.
   template <class Visit>
   void for_each(int64_t i, Visit visit) const {
-    for (int64_t p = m_.indptr[i]; p < m_.indptr[i + 1]; ++p) {
-      if (m_.values[p] != 0.0f) visit(uint32_t(m_.indices[p]), m_.values[p]);
+    const int32_t* dims = m_.indices;  // locals, which no write of `visit` can change
+    const float* values = m_.values;
+    const int64_t end = m_.indptr[i + 1];
+    for (int64_t p = m_.indptr[i]; p < end; ++p) {
+      if (values[p] != 0.0f) visit(uint32_t(dims[p]), values[p]);
     }
   }
 
-  // Fills in what the header tells about the rows.
-  void measure_rows() {
+  // Fills in `list_lengths_` and what the header tells about rows and lists, but for `max_value`.
+  void measure() {
     double max_norm2 = 0.0, sum = 0.0;
-    header_.nonnegative = 1;
+    bool nonnegative = true;
     for (int64_t i = begin_; i < end_; ++i) {
       uint32_t count = 0;
       double norm2 = 0.0;
-      for_each(i, [&](uint32_t, float value) {
+      for_each(i, [&](uint32_t dim, float value) {
         ++count;
+        ++list_lengths_[dim];
         norm2 += double(value) * value;
         sum += std::abs(double(value));
-        if (value < 0.0f) header_.nonnegative = 0;
+        if (value < 0.0f) nonnegative = false;
       });
       header_.words += row_words(count, wide_);
       header_.nonzeros += count;
@@ -262,17 +266,10 @@ class BlockBuilder {
       max_norm2 = std::max(max_norm2, norm2);
     }
     if (header_.words >> 32) throw std::length_error("a block holds too many non-zeros");
+    for (uint32_t length : list_lengths_) header_.groups += (length + kGroup - 1) / kGroup;
+    header_.nonnegative = nonnegative;
     header_.mean_value = header_.nonzeros ? float(sum / double(header_.nonzeros)) : 0.0f;
     header_.max_norm = float(std::sqrt(max_norm2) * (1.0 + kNormRounding));
-  }
-
-  // The number of postings of each dimension.
-  std::vector<uint32_t> count_postings() const {
-    std::vector<uint32_t> counts(m_.dims, 0);
-    for (int64_t i = begin_; i < end_; ++i) {
-      for_each(i, [&](uint32_t dim, float) { ++counts[dim]; });
-    }
-    return counts;
   }
 
   void write_rows(const Sections& out) const {
@@ -318,10 +315,8 @@ class BlockBuilder {
   }
 
   Lists unsorted_lists() const {
-    const std::vector<uint32_t> counts = count_postings();
-    Lists lists{std::vector<uint32_t>(counts.size() + 1, 0),
-                std::vector<Posting>(header_.nonzeros)};
-    std::partial_sum(counts.begin(), counts.end(), lists.starts.begin() + 1);
+    Lists lists{std::vector<uint32_t>(m_.dims + 1, 0), std::vector<Posting>(header_.nonzeros)};
+    std::partial_sum(list_lengths_.begin(), list_lengths_.end(), lists.starts.begin() + 1);
     std::vector<uint32_t> next(lists.starts);
     for (int64_t i = begin_; i < end_; ++i) {
       for_each(i, [&](uint32_t dim, float value) {
@@ -342,19 +337,20 @@ class BlockBuilder {
     }
   }
 
-  // The largest magnitude of a bound in the lists.
+  // The largest magnitude of a bound in the lists; without the sign, codes order as magnitudes do.
   float largest_bound(const Sections& out) const {
-    float largest = 0.0f;
+    BFloat16 largest = 0;
     for (uint64_t group = 0; group < header_.groups; ++group) {
-      largest = std::max({largest, std::abs(bf16_to_float(out.upper[group])),
-                          std::abs(bf16_to_float(out.lower[group]))});
+      largest = std::max(largest, BFloat16(out.upper[group] & 0x7FFF));
+      largest = std::max(largest, BFloat16(out.lower[group] & 0x7FFF));
     }
-    return largest;
+    return bf16_to_float(largest);
   }
 
   const Csr m_;
   const int64_t begin_, end_;
   const bool wide_;
+  std::vector<uint32_t> list_lengths_;  // postings of each dimension
   BlockHeader header_ = {};
 };
 
