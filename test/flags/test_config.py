@@ -1,24 +1,29 @@
 import dataclasses
-import pathlib
+import subprocess
+import sys
 
 import pytest
 from absl import flags as absl_flags
 from absl.testing import flagsaver
 
-from sparse_embed import flags, models
-from sparse_embed.datasets import catalogue
-from sparse_embed.flags import data, distribution, logging, model, objective, optimization
+from sparse_embed import losses, models
+from sparse_embed.common.failures import UsageError
+from sparse_embed.common.options import option
+from sparse_embed.datasets.catalogue import DATASETS
+from sparse_embed.flags import app, config, training
 from sparse_embed.flags.config import from_flags
+from sparse_embed.flags.train_config import (
+    PARTS,
+    DataConfig,
+    LoggingConfig,
+    ModelConfig,
+    TrainConfig,
+)
 
-CONFIGS = [
-    data.DataConfig,
-    model.ModelConfig,
-    objective.ObjectiveConfig,
-    optimization.OptimizationConfig,
-    distribution.DistributionConfig,
-    logging.LoggingConfig,
-]
-PRESETS = sorted((pathlib.Path(flags.__file__).parent / "presets").glob("*.flags"))
+training.define()
+config.define(LoggingConfig)
+CONFIGS = [*training.all_configs(), LoggingConfig]
+PRESETS = sorted(path.name.removesuffix(".flags") for path in app.PRESETS.glob("*.flags"))
 
 
 @pytest.fixture
@@ -36,32 +41,108 @@ def test_flags_without_values_give_the_defaults(parsed, config_class):
 
 def test_flags_end_in_the_field_of_the_same_name(parsed):
     parsed("--embedding_dim=64", "--activation=soft_threshold")
-    assert from_flags(model.ModelConfig) == model.ModelConfig("convnet", 64, "soft_threshold")
+    assert from_flags(ModelConfig) == ModelConfig("convnet", 64, "soft_threshold")
 
 
 def test_configs_are_frozen():
     with pytest.raises(dataclasses.FrozenInstanceError):
-        model.ModelConfig().embedding_dim = 1
+        ModelConfig().embedding_dim = 1
 
 
-@pytest.mark.parametrize("preset", PRESETS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("preset", PRESETS)
 def test_presets_parse(parsed, preset):
     """Every flag of a preset ends in a config: none is misspelt, none is read by nobody."""
-    parsed(f"--flagfile={preset}")
+    expanded = list(app.expand_presets([f"--preset={preset}"]))
+    parsed(*expanded)
     values = {
-        field.name: getattr(config, field.name)
-        for config in map(from_flags, CONFIGS)
-        for field in dataclasses.fields(config)
+        field.name: getattr(found, field.name)
+        for found in map(from_flags, CONFIGS)
+        for field in dataclasses.fields(found)
     }
-    lines = [line for line in preset.read_text().splitlines() if line.startswith("--")]
-    words = dict(line.removeprefix("--").split("=", 1) for line in lines if "=" in line)
+    words = dict(word.removeprefix("--").split("=", 1) for word in expanded if "=" in word)
     assert words
-    for name, word in words.items():
-        if name not in ("flagfile", "preset"):
-            assert values[name] == absl_flags.FLAGS[name].parser.parse(word)
+    for name, word in words.items():  # of several, the last
+        assert values[name] == absl_flags.FLAGS[name].parser.parse(word)
 
 
-def test_choices_are_those_of_the_library():
-    assert set(model.MODELS) == set(models.ARCHITECTURES)
-    assert set(model.ACTIVATIONS) == set(models.ACTIVATIONS)
-    assert set(data.DATASETS) == set(catalogue.NAMES)
+def test_choices_are_those_of_the_tables(monkeypatch):
+    config.check_choices(*(part() for part in PARTS))
+    for name, table in (
+        ("model", models.ARCHITECTURES),
+        ("activation", models.ACTIVATIONS),
+        ("loss", losses.LOSSES),
+        ("regularizer", losses.REGULARIZERS),
+        ("dataset", DATASETS),
+    ):
+        (part,) = [p for p in PARTS if name in {field.name for field in dataclasses.fields(p)}]
+        wrong = dataclasses.replace(part(), **{name: "toy"})
+        message = f"--{name}=toy: expected one of .*{', .*'.join(table)}"
+        with pytest.raises(UsageError, match=message):
+            config.check_choices(wrong)
+        monkeypatch.setitem(table, "toy", next(iter(table.values())))
+        config.check_choices(wrong)
+
+
+def test_configs_define_no_flags():
+    """Importing them leaves absl's flags as they were."""
+    code = (
+        "from absl import flags\n"
+        "before = set(flags.FLAGS)\n"
+        "import sparse_embed.flags.train_config, sparse_embed.datasets.catalogue\n"
+        "import sparse_embed.experiments.training.run, sys\n"
+        "assert set(flags.FLAGS) == before, set(flags.FLAGS) - before\n"
+        "assert 'tensorflow' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_config_survives_its_record():
+    """Options of the data set are kept, and an old record without a flag gets its default."""
+    written = TrainConfig(
+        DataConfig("image_folder", "photos", options=DATASETS["image_folder"].options(64)),
+        ModelConfig("nin", 32),
+    )
+    found = written.to_dict()
+    assert found["data"]["image_size"] == 64
+    assert TrainConfig.from_dict(found) == written
+    assert written.identity["image_size"] == 64
+    assert "data_dir" not in written.identity
+    del found["model"]["width"], found["distribution"]
+    found["data"]["a_flag_of_the_past"] = 1
+    assert TrainConfig.from_dict(found) == written
+
+
+@pytest.mark.parametrize(
+    ("model", "objective", "method", "setting"),
+    [
+        ({}, {"regularizer_weight": 5.0}, "flops", {"weight": 5.0}),
+        ({}, {"regularizer": "l1"}, "l1", {"weight": 30.0}),
+        ({}, {"regularizer": "none"}, "sparse", {"dims": 512}),
+        ({"activation": "none"}, {"regularizer": "none"}, "dense", {"dims": 512}),
+        (
+            {"activation": "none"},
+            {"regularizer": "none", "loss": "sdh", "active_bits": 2},
+            "sdh",
+            {"active_bits": 2},
+        ),
+    ],
+)
+def test_method_and_setting(model, objective, method, setting):
+    found = TrainConfig.from_dict({"model": model, "objective": objective})
+    assert (found.method, found.setting) == (method, setting)
+    assert found.is_sparse == (not model)
+
+
+def test_two_configs_may_share_a_flag_if_they_say_the_same():
+    @dataclasses.dataclass(frozen=True)
+    class Same:
+        batch_size: int = option(256, "Examples per step and replica, as in the paper.", lower=2)
+
+    @dataclasses.dataclass(frozen=True)
+    class Other:
+        batch_size: int = option(1, "Something else.")
+
+    config.define(Same)
+    with pytest.raises(ValueError, match="--batch_size: two configs define it, and not alike"):
+        config.define(Other)

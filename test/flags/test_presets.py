@@ -1,14 +1,17 @@
 """The presets of faces hold the paper's hyper-parameters (section 5 and its appendix)."""
 
-import dataclasses
+import subprocess
+import sys
 
 import pytest
 from absl import flags as absl_flags
 from absl.testing import flagsaver
 
-from sparse_embed.experiments import train
-from sparse_embed.flags import app
-from sparse_embed.flags.config import from_flags
+from sparse_embed.common.failures import UsageError
+from sparse_embed.experiments.training.checks import check
+from sparse_embed.flags import app, training
+
+training.define()
 
 PAPER = {
     "mobilefacenet": {
@@ -39,12 +42,11 @@ COMMON = {
 
 def read(preset, *more):
     """Returns all flags of a preset as the training script would take them, flattened."""
-    fields = [field.type for field in dataclasses.fields(train.TrainConfig)]
     with flagsaver.flagsaver():
-        absl_flags.FLAGS(["script", f"--flagfile={app.preset_path(preset)}", *more])
-        config = train.TrainConfig(*(from_flags(part) for part in fields))
-    train.check(config)
-    return {name: v for part in dataclasses.asdict(config).values() for name, v in part.items()}
+        absl_flags.FLAGS(["script", *app.expand_presets([f"--preset={preset}", *more])])
+        config = training.train_config()
+    check(config)
+    return config.identity
 
 
 @pytest.mark.parametrize("model", PAPER)
@@ -119,6 +121,49 @@ def test_glyphs_need_nothing(preset):
     assert read(preset)["steps"] == 1000
 
 
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder of presets of our own."""
+    monkeypatch.setattr(app, "PRESETS", tmp_path)
+    return tmp_path
+
+
+def test_a_preset_may_have_a_base_and_later_flags_replace_earlier_ones(folder):
+    (folder / "_base.flags").write_text("# all of them\n--steps=5\n\n--seed=1\n")
+    (folder / "leaf.flags").write_text("--preset=_base\n--steps=7\n")
+    found = list(app.expand_presets(["script", "--seed=0", "--preset", "leaf", "--margin=0.1"]))
+    assert found == ["script", "--seed=0", "--steps=5", "--seed=1", "--steps=7", "--margin=0.1"]
+    assert app.preset_names() == ["leaf"]  # a base alone is no experiment
+
+
+def test_presets_that_lead_nowhere_are_refused(folder):
+    (folder / "one.flags").write_text("--preset=two\n")
+    (folder / "two.flags").write_text("--preset=one\n")
+    (folder / "three.flags").write_text("--preset=four\n")
+    with pytest.raises(UsageError, match="--preset=one: expected a base other than itself"):
+        list(app.expand_presets(["--preset=one"]))
+    with pytest.raises(UsageError, match="--preset=four: expected one of one, three, two"):
+        list(app.expand_presets(["--preset=three"]))
+
+
+def test_faces_are_leaves_over_a_base():
+    for name in app.preset_names():
+        if name.startswith(("mobilefacenet", "resnet101")):
+            lines = (app.PRESETS / f"{name}.flags").read_text().splitlines()
+            assert len([line for line in lines if line.startswith("--")]) <= 4, name
+
+
 def test_unknown_preset_is_told_with_the_choices():
-    with pytest.raises(app.UsageError, match=r"--preset=vgg: expected one of .*resnet101_l1_6\.0"):
-        app.preset_path("vgg")
+    with pytest.raises(UsageError, match=r"--preset=vgg: expected one of .*resnet101_l1_6\.0"):
+        list(app.expand_presets(["--preset=vgg"]))
+
+
+@pytest.mark.parametrize("word", ["--help", "--helpfull"])
+def test_help_shows_the_values_in_force(word):
+    command = [sys.executable, "-m", "sparse_embed.experiments.train", "--preset=glyphs_l1", word]
+    done = subprocess.run([*command, "--steps=77"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    text = " ".join(done.stdout.split())
+    assert "--regularizer_weight: Final weight lambda of the penalty. (default: '0.6')" in text
+    assert "--steps: Training steps. (default: '77')" in text
+    assert "--regularizer: <none|flops|l1>: " in text

@@ -35,6 +35,7 @@ def test_ratio_is_the_median_over_the_rounds():
     assert training_speed.speed_of_training(records) == {"bare": 0.9}
 
 
+@pytest.mark.engines
 def test_pytorch_network_computes_the_same():
     """The Keras encoder's weights, put into PyTorch's, give its embeddings and its loss."""
     torch = pytest.importorskip("torch", reason="the same network in PyTorch needs torch")

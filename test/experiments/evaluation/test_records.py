@@ -1,5 +1,3 @@
-import json
-
 import numpy as np
 import pytest
 
@@ -20,42 +18,48 @@ def case(tmp_path):
     return tmp_path, source, made, make
 
 
+KEY = {"experiment": "megaface", "data": "glyphs", "method": "pca", "setting": {"dims": 48}}
+NAME = "megaface-glyphs-pca-dims=48"
+
+
 def test_only_what_changed_is_made_again(case, capsys):
     folder, source, made, make = case
-    key = {"experiment": "megaface", "method": "pca", "setting": {"dims": 48}}
-    assert records.update(folder, "a", key, [source], make)
-    assert "a: recall_at_1 0.6" in capsys.readouterr().out
-    assert not records.update(folder, "a", dict(reversed(key.items())), [source], make)
-    assert "a: unchanged" in capsys.readouterr().out
+    assert records.update(folder, KEY, [source], make)
+    assert f"{NAME}: recall_at_1 0.6" in capsys.readouterr().out
+    assert not records.update(folder, dict(reversed(KEY.items())), [source], make)
+    assert f"{NAME}: unchanged" in capsys.readouterr().out
     source.write_bytes(b"two")
-    assert records.update(folder, "a", key, [source], make)
-    assert records.update(folder, "a", key | {"flags": {"k": 10}}, [source], make)
-    assert records.update(folder, "b", key | {"experiment": "cifar100"}, [source], make)
+    assert records.update(folder, KEY, [source], make)
+    assert records.update(folder, KEY | {"flags": {"k": 10}}, [source], make)
+    assert records.update(folder, KEY | {"experiment": "cifar100"}, [source], make)
     assert len(made) == 4
     found = records.load(folder)
-    assert [record["name"] for record in found] == ["a", "b"]
-    assert found[0]["recall_at_1"] == pytest.approx(0.8)
-    assert found[0]["flags"] == {"k": 10}
-    assert found[0]["provenance"]["versions"]["numpy"] == np.__version__
-    assert [record["name"] for record in records.load(folder, "cifar100")] == ["b"]
-    np.testing.assert_array_equal(records.load_arrays(folder, found[0])["ranks"], [0, 1, 2])
+    other = NAME.replace("megaface", "cifar100")
+    assert [record["name"] for record in found] == [other, NAME]
+    assert found[1]["recall_at_1"] == pytest.approx(0.8)
+    assert found[1]["flags"] == {"k": 10}
+    assert found[1]["provenance"]["versions"]["numpy"] == np.__version__
+    assert [record["name"] for record in records.load(folder, "cifar100")] == [other]
+    np.testing.assert_array_equal(records.load_arrays(folder, found[1])["ranks"], [0, 1, 2])
 
 
 def test_a_failure_leaves_the_old_record(case):
     folder, source, _, make = case
-    records.update(folder, "a", {"experiment": "x"}, [source], make)
-    before = (folder / "a.json").read_text()
+    records.update(folder, KEY, [source], make)
+    before = (folder / f"{NAME}.json").read_text()
 
     def fail():
         raise RuntimeError("no")
 
     with pytest.raises(RuntimeError):
-        records.update(folder, "a", {"experiment": "y"}, [source], fail)
-    assert (folder / "a.json").read_text() == before
-    assert json.loads(before)["experiment"] == "x"
-    assert {path.name for path in folder.iterdir()} == {"a.json", "a.npz", "input.npy"}
+        records.update(folder, KEY | {"flags": {"k": 1}}, [source], fail)
+    assert (folder / f"{NAME}.json").read_text() == before
+    assert {path.name for path in folder.iterdir()} == {f"{NAME}.json", f"{NAME}.npz", "input.npy"}
 
 
 def test_names_are_safe_and_tell_settings_apart():
-    assert records.record_name("megaface", "ivfpq", "nprobe=50", "") == "megaface-ivfpq-nprobe=50"
-    assert records.record_name("a/b c", 0.25) == "a_b_c-0.25"
+    key = {"experiment": "a/b", "data": "x y", "method": "ivfpq", "setting": {"nprobe": 50}}
+    assert records.record_name(key, "") == "a_b-x_y-ivfpq-nprobe=50"
+    assert records.record_name(key | {"distractors": 9}, "reranked") == (
+        "a_b-x_y-9-ivfpq-nprobe=50-reranked"
+    )
