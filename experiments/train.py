@@ -18,12 +18,11 @@ from sparse_embed.experiments.training.checks import check
 from sparse_embed.experiments.training.loop import train
 from sparse_embed.experiments.training.run import snapshot_folder
 from sparse_embed.flags import app, training
-from sparse_embed.flags.config import define, from_flags
+from sparse_embed.flags.config import from_flags
 from sparse_embed.flags.output import MODEL_DIR, USE_SAVED_MODEL
 from sparse_embed.flags.train_config import LoggingConfig
 
 training.define()
-define(LoggingConfig)
 
 PATH_METRICS = ["recall_at_1", "evaluation_flops_per_row"]  # what --reg_path trades off
 

@@ -57,6 +57,10 @@ def run(main: Callable[[], int | None]) -> NoReturn:
             return main()
         except Failure as error:
             _fail(error)
+        except ImportError as error:
+            if "pip install 'sparse-embed[" not in str(error):  # see `common.extras`
+                raise
+            _fail(UsageError(error))
 
     app.run(guarded, flags_parser=parse)
     raise AssertionError("app.run does not return")

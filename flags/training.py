@@ -3,7 +3,7 @@
 from sparse_embed.datasets.catalogue import DATASETS
 from sparse_embed.flags import config
 from sparse_embed.flags.config import from_flags
-from sparse_embed.flags.train_config import PARTS, DataConfig, TrainConfig
+from sparse_embed.flags.train_config import PARTS, DataConfig, LoggingConfig, TrainConfig
 
 
 def all_configs() -> list[type]:
@@ -12,8 +12,8 @@ def all_configs() -> list[type]:
 
 
 def define() -> None:
-    """Defines every flag that decides a training run."""
-    config.define(*all_configs())
+    """Defines the flags of a training run: those that decide it, and how often it is looked at."""
+    config.define(*all_configs(), LoggingConfig)
 
 
 def train_config() -> TrainConfig:

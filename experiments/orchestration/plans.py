@@ -189,7 +189,7 @@ def compare(
         ],
         [record(folder, experiment="gallery", data="glyphs", method="flops", setting=setting)],
         5 + distractors / 20_000,
-        [embeds["flops"]],
+        [embeds["flops"], drawn],
     )
     return [*embeds.values(), identify, *verify, gallery]
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sparse_embed.experiments import search_images
+from sparse_embed.experiments.evaluation import image_search
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def test_index_is_built_again_only_after_a_change(encoder_file, photos, capsys):
     path = photos.parent / "photos.index"
 
     def count():
-        index, paths = search_images.open_index(path, photos, encoder_file, encoder)
+        index, paths = image_search.open_index(path, photos, encoder_file, encoder)
         assert index.shape == (len(paths), 64)
         return capsys.readouterr().out.strip().rsplit(" ", 3)[-3]
 

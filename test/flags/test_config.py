@@ -21,7 +21,6 @@ from sparse_embed.flags.train_config import (
 )
 
 training.define()
-config.define(LoggingConfig)
 CONFIGS = [*training.all_configs(), LoggingConfig]
 PRESETS = sorted(path.name.removesuffix(".flags") for path in app.PRESETS.glob("*.flags"))
 

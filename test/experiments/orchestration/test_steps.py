@@ -9,13 +9,13 @@ import time
 
 import pytest
 
-from sparse_embed.experiments import reproduce, steps
-from sparse_embed.flags import app
+from sparse_embed.common.failures import Failure
+from sparse_embed.experiments.orchestration import plans, steps
 
 # Three steps, of which the second waits for a file the first time it is run.
 DRIVER = """
 import pathlib, sys
-from sparse_embed.experiments import steps
+from sparse_embed.experiments.orchestration import steps
 folder = pathlib.Path(sys.argv[1])
 def step(name, more=""):
     code = (
@@ -23,7 +23,8 @@ def step(name, more=""):
         f"(folder / 'ran').open('a').write('{name} '); {more}"
         f"(folder / '{name}').write_text('made')"
     )
-    return steps.Step(name, ("-c", code, str(folder)), (folder / name,), 1.0)
+    needs = {"two": ("one",), "three": ("two",)}.get(name, ())
+    return steps.Step(name, ("-c", code, str(folder)), (folder / name,), 1.0, needs)
 wait = "[time.sleep(0.05) for _ in range(600) if not (folder / 'go').exists()]; "
 steps.run_all([step("one"), step("two", wait), step("three")], folder)
 """
@@ -81,29 +82,69 @@ def test_killed_alone_its_step_ends_before_the_next_call_goes_on(tmp_path):
     assert (tmp_path / "ran").read_text() == "one two two three "
 
 
+NEEDS = {"b": ("a",), "c": ("b",)}  # d needs nothing
+
+
 def simple(folder, name, code="pass", version=""):
     command = ("-c", f"{code}; open({str(folder / name)!r}, 'a').write('x')", version)
-    return steps.Step(name, command, (folder / name,), 1.0)
+    return steps.Step(name, command, (folder / name,), 1.0, NEEDS.get(name, ()))
 
 
-def counts(folder):
-    return [len((folder / name).read_text()) for name in ("a", "b", "c")]
+def counts(folder, names="abc"):
+    return [len((folder / name).read_text()) for name in names]
 
 
-def test_what_depends_on_a_changed_step_is_run_again(tmp_path):
-    steps.run_all([simple(tmp_path, name) for name in "abc"], tmp_path)
-    assert counts(tmp_path) == [1, 1, 1]
-    changed = [simple(tmp_path, name, version="new" * (name == "b")) for name in "abc"]
+def test_what_needs_a_changed_step_is_run_again_and_nothing_else(tmp_path):
+    steps.run_all([simple(tmp_path, name) for name in "abcd"], tmp_path)
+    assert counts(tmp_path, "abcd") == [1, 1, 1, 1]
+    changed = [simple(tmp_path, name, version="new" * (name == "b")) for name in "abcd"]
     steps.run_all(changed, tmp_path)
-    assert counts(tmp_path) == [1, 2, 2]
+    assert counts(tmp_path, "abcd") == [1, 2, 2, 1]
     (tmp_path / "c").unlink()
     steps.run_all(changed, tmp_path)
-    assert counts(tmp_path) == [1, 2, 1]
+    assert counts(tmp_path, "abcd") == [1, 2, 1, 1]
+
+
+def test_what_was_run_before_a_step_that_it_needs_is_not_done(tmp_path):
+    """b is run again alone, by another list of steps: c has not seen that b."""
+    all_steps = [simple(tmp_path, name) for name in "abc"]
+    steps.run_all(all_steps, tmp_path)
+    (tmp_path / "b").unlink()
+    steps.run_all(all_steps[:2], tmp_path)
+    assert [step.name for step in steps.todo(all_steps, done(tmp_path))] == ["c"]
+
+
+def done(folder):
+    return json.loads((folder / steps.STEPS).read_text())
+
+
+def test_file_times_do_not_count(tmp_path):
+    all_steps = [simple(tmp_path, name) for name in "abc"]
+    steps.run_all(all_steps, tmp_path)
+    for number, path in enumerate([tmp_path / "c", tmp_path / "a", tmp_path / "b"]):
+        os.utime(path, (2e9 + number, 2e9 + number))
+    assert steps.todo(all_steps, done(tmp_path)) == []
+
+
+def test_a_star_stands_for_any_name(tmp_path):
+    code = f"open({str(tmp_path / 'record-7.json')!r}, 'w')"
+    step = steps.Step("s", ("-c", code), (tmp_path / "record-*.json",), 1.0)
+    steps.run_all([step], tmp_path)
+    assert steps.todo([step], done(tmp_path)) == []
+    (tmp_path / "record-7.json").unlink()
+    assert steps.todo([step], done(tmp_path)) == [step]
+
+
+def test_notes_of_an_earlier_version_count_as_not_done(tmp_path):
+    step = simple(tmp_path, "a")
+    (tmp_path / "a").write_text("x")
+    old = {"a": {"command": list(step.arguments), "seconds": 1.0}}
+    assert steps.todo([step], old) == [step]
 
 
 def test_failures_show_the_log_and_are_run_again(tmp_path, capsys):
     bad = simple(tmp_path, "b", code="import sys; print('the reason'); sys.exit(7)")
-    with pytest.raises(app.Failure, match=r"step 'b' ended with exit code 7; see .*b\.log"):
+    with pytest.raises(Failure, match=r"step 'b' ended with exit code 7; see .*b\.log"):
         steps.run_all([simple(tmp_path, "a"), bad, simple(tmp_path, "c")], tmp_path)
     assert "the reason" in capsys.readouterr().err
     assert not (tmp_path / "c").exists()
@@ -113,7 +154,7 @@ def test_failures_show_the_log_and_are_run_again(tmp_path, capsys):
 
 def test_a_step_without_its_file_has_failed(tmp_path):
     idle = steps.Step("idle", ("-c", "pass"), (tmp_path / "nothing",), 1.0)
-    with pytest.raises(app.Failure, match=r"left no .*nothing"):
+    with pytest.raises(Failure, match=r"left no .*nothing"):
         steps.run_all([idle], tmp_path)
 
 
@@ -127,20 +168,50 @@ def test_estimate_follows_what_was_measured():
     assert steps._minutes(3 * 3600) == "3.0 h"
 
 
-@pytest.mark.parametrize("extent", ["quick", "full", "paper"])
-def test_steps_of_every_extent_name_flags_that_exist(extent, tmp_path):
+def all_plans(folder):
+    weights = {"flops": [1.0, 2.0], "l1": [0.5]}
+    return {
+        "quick": plans.quick(folder),
+        "full": plans.full(folder),
+        "paper": plans.paper(folder, folder),
+        "glyphs": plans.glyphs(folder, weights, 4, 100, 20, ["--steps=3"], "sparse"),
+        "cifar100": plans.cifar100(folder, folder / "archive", ["fast_l1"], ["--xla=True"]),
+    }
+
+
+@pytest.mark.parametrize("name", ["quick", "full", "paper", "glyphs", "cifar100"])
+def test_steps_of_every_plan_name_flags_that_exist(name, tmp_path):
     """Every script that a step runs knows the step's flags and takes their values."""
-    make = {"quick": reproduce.quick, "full": reproduce.full}.get(extent)
-    found = make(tmp_path) if make else reproduce.paper(tmp_path, tmp_path)
+    found = all_plans(tmp_path)[name]
     assert len({step.name for step in found}) == len(found)
-    code = "import importlib; from absl import flags\n"
+    code = "import importlib\nfrom absl import flags\nfrom sparse_embed.flags import app\n"
     for step in found:
         module, *given = step.arguments[1:]
-        if given[0].startswith("--preset="):
-            given[0] = f"--flagfile={app.preset_path(given[0].removeprefix('--preset='))}"
-        code += f"importlib.import_module({module!r})\nflags.FLAGS(['script', *{given!r}])\n"
+        code += f"importlib.import_module({module!r})\n"
+        code += f"flags.FLAGS(['script', *app.expand_presets({given!r})])\n"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
+
+
+def test_planning_leaves_no_trace_and_steps_come_after_what_they_need(tmp_path):
+    for plan in all_plans(tmp_path).values():
+        seen = set()
+        for step in plan:
+            assert set(step.needs) <= seen, step.name
+            seen.add(step.name)
+            assert step.outputs, step.name
+            # A file below the folder that a step reads is made by a step that it needs.
+            makers = {str(out): other.name for other in plan for out in other.outputs}
+            for argument in step.arguments:
+                for path in argument.partition("=")[2].split(","):
+                    if path in makers and path not in map(str, step.outputs):
+                        assert makers[path] in step.needs, (step.name, path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_weights_of_the_paper_are_those_of_the_presets():
+    assert list(plans.paper_runs("resnet101").values()) == [50, 100, 200, 630, 2, 3, 5, 6]
+    assert list(plans.paper_runs("mobilefacenet"))[:2] == ["flops_200", "flops_300"]
 
 
 def test_paper_says_what_is_missing_and_where_to_put_it(tmp_path):
@@ -154,5 +225,5 @@ def test_paper_says_what_is_missing_and_where_to_put_it(tmp_path):
     lines = result.stderr.strip().splitlines()
     assert f"missing: {data / 'megaface' / 'facescrub_aligned'} (folder of" in result.stderr
     assert "train.rec (" not in result.stderr
-    assert len(lines) == len(reproduce.PAPER_DATA)  # all but one, and the summary
+    assert len(lines) == len(plans.PAPER_DATA)  # all but one, and the summary
     assert not (tmp_path / "runs").exists()

@@ -1,0 +1,90 @@
+"""Who imports whom: the folders keep their directions, and no script imports a script."""
+
+import ast
+import pathlib
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+EXPERIMENTS = ROOT / "experiments"
+SCRIPTS = {
+    f"sparse_embed.experiments.{path.stem}"
+    for path in EXPERIMENTS.glob("*.py")
+    if path.stem != "__init__"
+}
+
+
+def imported(path):
+    """All modules of this package that a file imports anywhere, and what it takes from them."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative imports hide the direction"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return {name for name in found if name.startswith("sparse_embed")}
+
+
+def files(folder):
+    return sorted(path for path in (ROOT / folder).rglob("*.py"))
+
+
+def test_every_file_at_the_top_of_experiments_is_a_script():
+    assert len(SCRIPTS) > 15
+    for path in EXPERIMENTS.glob("*.py"):
+        is_script = "app.run(main)" in path.read_text()
+        assert is_script == (path.stem != "__init__"), path
+
+
+@pytest.mark.parametrize("path", files("experiments"), ids=lambda path: path.stem)
+def test_no_script_is_imported(path):
+    """Neither by another script, nor by a library below."""
+    for name in imported(path):
+        assert not any(name == script or name.startswith(f"{script}.") for script in SCRIPTS), name
+
+
+@pytest.mark.parametrize(
+    ("folder", "allowed"),
+    [
+        ("common", set()),
+        ("models", {"common"}),
+        ("losses", {"common"}),
+        ("datasets", {"common"}),
+        ("retrieval", {"common"}),
+        ("flags", {"common", "datasets", "losses", "models"}),
+    ],
+)
+def test_folders_import_only_what_they_may(folder, allowed):
+    """models, losses, datasets and retrieval know neither each other nor flags."""
+    for path in files(folder):
+        for name in imported(path):
+            top = name.split(".")[1]
+            assert top in allowed | {folder}, f"{path} imports {name}"
+
+
+def test_scripts_are_thin():
+    """Flags in, one call, result out: what could be tested alone lives in a room below."""
+    for path in EXPERIMENTS.glob("*.py"):
+        tree = ast.parse(path.read_text())
+        lengths = [
+            node.end_lineno - node.lineno + 1
+            for node in ast.walk(tree)
+            if isinstance(node, ast.FunctionDef | ast.ClassDef)
+        ]
+        assert not [node for node in tree.body if isinstance(node, ast.ClassDef)], path
+        assert sum(lengths) <= 90, f"{path}: {sum(lengths)} lines of functions"
+
+
+def test_configs_do_not_know_absl():
+    for name in ("flags/train_config.py", "common/options.py", "datasets/catalogue.py"):
+        assert "absl" not in (ROOT / name).read_text().replace("absl's", "")
+
+
+def test_no_module_derives_a_method_from_a_raw_dict():
+    """`TrainConfig` alone says what method a config is; others ask it."""
+    for path in [*files("experiments"), *files("flags")]:
+        if path.name != "train_config.py":
+            text = path.read_text()
+            for word in ('["objective"]', '["regularizer"]', '.get("objective"', '["model"]["act'):
+                assert word not in text, f"{path}: {word}"
