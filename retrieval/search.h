@@ -156,7 +156,11 @@ class QuerySearch {
   void make_plan(uint32_t b, Plan& plan) const {
     const BlockView& block = blocks_.views[b];
     const BlockHeader& header = *block.header;
-    const double cosine = std::min(1.0, tau_ / std::max(norm_ * header.max_norm, 1e-300));
+    // Products below the smallest normal number have absolute errors, which no share of tau bounds:
+    // then nothing may be left out.
+    const double cosine = tau_ < std::numeric_limits<float>::min()
+                              ? 0.0
+                              : std::min(1.0, tau_ / std::max(norm_ * header.max_norm, 1e-300));
     // For exponentially distributed values, stopping at value mean * log(c / weight) saves the most
     // for a given sum of stops.
     const bool may_stop = nonnegative_ && header.nonnegative;

@@ -132,6 +132,24 @@ def test_corner_cases_equal_algorithm_1(data):
     assert_same(index.search(queries, k, threshold), Algorithm1(csr).search(queries, k, threshold))
 
 
+@pytest.mark.parametrize("threshold", [None, 1e-45])
+@pytest.mark.parametrize("power", range(-90, -60, 5))
+def test_products_too_small_for_a_normal_float_count(threshold, power):
+    """0.55 x 2^-149 rounds up to 2^-149, the smallest float: no bound relative to it would hold.
+
+    The query's largest weight is in a dimension that no row has, so that the others look small.
+    """
+    small = 2.0**power
+    rows = np.zeros((3, 3), np.float32)
+    rows[:2, 2] = 2.0**-149 / small
+    csr = scipy.sparse.csr_array(rows)
+    queries = scipy.sparse.csr_array(np.array([[small, 0, 0.55 * small]], np.float32))
+    scores, ids = SparseIndex.build(csr).search(queries, 2, threshold)
+    assert (scores == 2.0**-149).all()
+    assert ids.tolist() == [[0, 1]]
+    assert_same((scores, ids), Algorithm1(csr).search(queries, 2, threshold))
+
+
 def test_ties_go_to_the_lower_id_across_blocks():
     csr = scipy.sparse.csr_array(np.tile(np.float32([[0.6, 0.8]]), (300, 1)))
     index = SparseIndex(2, block_rows=64)
