@@ -11,6 +11,7 @@ images as a table and writes a picture of them.
 from absl import flags
 
 from sparse_embed.experiments.evaluation.image_search import draw, embed_image, open_index
+from sparse_embed.experiments.reporting.text_table import text_table
 from sparse_embed.experiments.training.run import encoder_path, load_encoder
 from sparse_embed.flags import app
 from sparse_embed.flags.output import MODEL_DIR
@@ -41,9 +42,9 @@ def main() -> None:
         print("no image shares an active dimension with the query")
         return
     nearest = [paths[place] for place in ids]
-    print("rank  score   image")
-    for rank, (path, score) in enumerate(zip(nearest, scores, strict=True), start=1):
-        print(f"{rank:4d}  {score:.4f}  {path}")
+    found = enumerate(zip(scores, nearest, strict=True), start=1)
+    rows = [[rank, f"{score:.4f}", path] for rank, (score, path) in found]
+    print(text_table(["rank", "score", "image"], rows))
     draw(query, nearest, scores, output)
     print(output)
 

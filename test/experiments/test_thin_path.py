@@ -85,6 +85,19 @@ def test_search_finds_far_more_than_chance(runs):
         assert record["method"] in result.stdout
 
 
+def test_a_head_is_trained_on_what_embed_wrote(runs):
+    """--dataset=dense_embeddings takes the .npy, whose labels lie beside it."""
+    flags = ["--dataset=dense_embeddings", f"--data_dir={runs / 'dense.npy'}", "--model=linear"]
+    short = ["--steps=5", "--batch_size=64", "--embedding_dim=64", "--test=50"]
+    run("train", *flags, *short, f"--model_dir={runs / 'head'}")
+    output = runs / "head.npz"
+    run("embed", f"--model_dir={runs / 'head'}", f"--output={output}")
+    assert embedding_files.load(output).vectors.shape[1] == 64
+    record = json.loads((runs / "head" / "train.json").read_text())
+    classes = len(np.unique(embedding_files.load(runs / "dense.npy").labels))
+    assert record["num_classes"] == classes - 50
+
+
 def test_mismatched_files_are_refused(runs):
     command = [sys.executable, "-m", "sparse_embed.experiments.search"]
     wrong = [f"--database={runs / 'dense.npy'}"]
