@@ -194,9 +194,12 @@ ENGINES = {
     "SINDI": Baseline(
         Sindi,
         Look("SINDI", "#CC79A7", "X"),
-        queries=lambda build: [{"query_prune_ratio": r} for r in (0.0, 0.1, 0.2, 0.3, 0.5, 0.7)],
+        queries=lambda build: [{"query_prune_ratio": r} for r in (0.1, 0.2, 0.3, 0.5, 0.7)],
         over="sparse",
         module="pyvsag",
+    ),
+    "SINDI_unpruned": Baseline(
+        Sindi, Look("SINDI, no pruning", "#CC79A7", "x"), over="sparse", module="pyvsag"
     ),
     "Seismic": Baseline(
         Seismic,
