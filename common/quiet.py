@@ -1,7 +1,7 @@
 """Keeps TensorFlow's start-up messages off the terminal, where our one-line errors go."""
 
 import importlib.abc
-import importlib.util
+import importlib.machinery
 import os
 import sys
 import tempfile
@@ -25,8 +25,7 @@ class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name != "tensorflow":
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
         if spec is not None and spec.loader is not None:
             spec.loader = _Loader(spec.loader)
         return spec
