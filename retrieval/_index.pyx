@@ -40,23 +40,39 @@ cdef extern from "kernels.h" namespace "sparse_embed" nogil:
 
 
 cdef extern from "sparse_index.h" namespace "sparse_embed" nogil:
+    cdef cppclass BlockHeader:
+        uint64_t bytes
+
+    cdef cppclass BlockView:
+        const BlockHeader* header
+
+    cdef cppclass Blocks:
+        vector[BlockView] views
+        uint32_t shift
+
+    cdef cppclass State:
+        Blocks blocks
+        vector[uint64_t] list_lengths
+        vector[uint64_t] removed
+        uint64_t num_removed
+        uint64_t rows()
+
+    ctypedef shared_ptr[const State] StatePointer "sparse_embed::SparseIndex::Snapshot"
+
     cdef cppclass CppSparseIndex "sparse_embed::SparseIndex":
         CppSparseIndex(uint64_t, uint32_t) except +
-        uint64_t rows()
         uint64_t dims()
-        uint32_t shift()
-        size_t num_blocks()
-        const uint8_t* block_data(size_t)
-        uint64_t block_bytes(size_t)
-        const vector[uint64_t]& list_lengths()
-        const vector[uint64_t]& removed()
-        void nbytes(uint64_t*, uint64_t*, uint64_t*)
-        void add(const CsrView&, size_t) except +
+        StatePointer snapshot()
+        @staticmethod
+        void nbytes(const State&, uint64_t*, uint64_t*, uint64_t*)
+        uint64_t add(const CsrView&, uint64_t, size_t) except +
         void attach(const uint8_t*, uint64_t, uint64_t, shared_ptr[uint8_t]) except +
         void restore(vector[uint64_t], vector[uint64_t]) except +
         uint64_t remove(const int64_t*, size_t) except +
         void search(const CsrView&, size_t, float, size_t, const Kernels&, float*,
                     int64_t*) except +
+        void before_fork()
+        void after_fork(bint) except +
 
 
 cdef extern from "rerank.h" namespace "sparse_embed" nogil:
@@ -124,8 +140,53 @@ cdef class Algorithm1:
         return scores, ids
 
 
+cdef class Snapshot:
+    """What an index was at one moment; adding and removing rows does not change it."""
+
+    cdef StatePointer state
+    cdef object index  # keeps what attached blocks lie in
+    cdef readonly uint64_t dims
+
+    @property
+    def rows(self):
+        return self.state.get().rows()
+
+    @property
+    def num_removed(self):
+        return self.state.get().num_removed
+
+    @property
+    def shift(self):
+        return self.state.get().blocks.shift
+
+    @property
+    def list_lengths(self):
+        return np.array(self.state.get().list_lengths, np.uint64)
+
+    @property
+    def removed(self):
+        return np.array(self.state.get().removed, np.uint64)
+
+    @property
+    def blocks(self):
+        """The blocks' bytes, as views that are valid while this object is."""
+        cdef const State* state = self.state.get()
+        return [
+            PyMemoryView_FromMemory(
+                <char*>state.blocks.views[b].header, state.blocks.views[b].header.bytes, PyBUF_READ
+            )
+            for b in range(state.blocks.views.size())
+        ]
+
+    @property
+    def nbytes(self):
+        cdef uint64_t postings, rows, other
+        CppSparseIndex.nbytes(self.state.get()[0], &postings, &rows, &other)
+        return {"postings": postings, "rows": rows, "other": other}
+
+
 cdef class SparseIndex:
-    """See `sparse_index.h`. Searches may run at the same time, but not while rows change."""
+    """See `sparse_index.h`. Any thread may call anything at any time."""
 
     cdef unique_ptr[CppSparseIndex] index
     cdef list buffers  # what attached blocks lie in
@@ -136,38 +197,27 @@ cdef class SparseIndex:
 
     @property
     def shape(self):
-        return self.index.get().rows(), self.index.get().dims()
+        return self.snapshot().rows, self.index.get().dims()
 
-    @property
-    def shift(self):
-        return self.index.get().shift()
+    def snapshot(self):
+        cdef Snapshot made = Snapshot.__new__(Snapshot)
+        made.state = self.index.get().snapshot()
+        made.index = self
+        made.dims = self.index.get().dims()
+        return made
 
-    @property
-    def list_lengths(self):
-        return np.array(self.index.get().list_lengths(), np.uint64)
+    def before_fork(self):
+        self.index.get().before_fork()
 
-    @property
-    def removed(self):
-        return np.array(self.index.get().removed(), np.uint64)
+    def after_fork(self, bint in_child):
+        self.index.get().after_fork(in_child)
 
-    @property
-    def blocks(self):
-        """The blocks' bytes, as views that are valid while the index does not change."""
-        cdef CppSparseIndex* index = self.index.get()
-        return [
-            PyMemoryView_FromMemory(<char*>index.block_data(b), index.block_bytes(b), PyBUF_READ)
-            for b in range(index.num_blocks())
-        ]
-
-    @property
-    def nbytes(self):
-        cdef uint64_t postings, rows, other
-        self.index.get().nbytes(&postings, &rows, &other)
-        return {"postings": postings, "rows": rows, "other": other}
-
-    def add(self, Csr matrix not None, size_t num_threads):
+    def add(self, Csr matrix not None, uint64_t max_rows, size_t num_threads):
+        """Appends rows and returns the id of the first."""
+        cdef uint64_t first
         with nogil:
-            self.index.get().add(matrix.view, num_threads)
+            first = self.index.get().add(matrix.view, max_rows, num_threads)
+        return first
 
     def attach(self, const uint8_t[::1] block not None, uint64_t rows):
         """Appends a block of an index file; `block` is kept alive."""
@@ -188,9 +238,12 @@ cdef class SparseIndex:
         self.index.get().restore(lengths, bits)
 
     def remove(self, const int64_t[::1] ids not None):
+        cdef uint64_t fresh
         if not ids.shape[0]:
             return 0
-        return self.index.get().remove(&ids[0], ids.shape[0])
+        with nogil:
+            fresh = self.index.get().remove(&ids[0], ids.shape[0])
+        return fresh
 
     def search(self, Csr queries not None, size_t k, float threshold, size_t num_threads,
                str kernels not None):

@@ -1,14 +1,18 @@
 """Exact maximum inner product search over sparse rows."""
 
 import os
+import weakref
+from typing import Any
 
 import numpy as np
 
 from sparse_embed.common.checks import check_choice, check_number
 from sparse_embed.retrieval import _index, index_file
+from sparse_embed.retrieval.index_file import MAX_DIMS, MAX_ROWS, MappedFile
 from sparse_embed.retrieval.inputs import Matrix, canonical_csr
 
-MAX_ROWS = 2**32 - 1
+
+_MOST_THREADS = 1024
 
 
 def algorithm1_search(
@@ -45,7 +49,7 @@ class Algorithm1:
     @property
     def nbytes(self) -> int:
         """Bytes of the posting lists."""
-        return self._index.nbytes
+        return self._index.snapshot().nbytes
 
     @property
     def settings(self) -> dict[str, int]:
@@ -70,8 +74,9 @@ class SparseIndex:
     """An exact inverted index over sparse rows, with the results of Algorithm 1 in less time.
 
     Rows get the ids 0, 1, 2, ... in the order in which they are added. Ids are stable: removing
-    rows neither shifts nor frees ids. Searches may run at the same time in several threads; `add`
-    and `remove` must not run while anything else uses the index.
+    rows neither shifts nor frees ids. Any thread may search, save, add and remove at any time: a
+    search or a save sees the index as it was when it began. An index survives `os.fork`, and can be
+    copied and pickled, which is done through the file format.
 
     Example:
         >>> index = SparseIndex.build(np.eye(3))
@@ -85,12 +90,21 @@ class SparseIndex:
     """
 
     def __init__(self, dims: int, block_rows: int = 8192):
-        check_number("dims", dims, integer=True, minimum=0, maximum=2**31 - 1)
+        check_number("dims", dims, integer=True, minimum=0, maximum=MAX_DIMS)
+        check_number("block_rows", block_rows, integer=True)
         if block_rows not in [2**shift for shift in range(6, 16)]:
             raise ValueError(f"block_rows={block_rows!r}: expected a power of two, 64 to 32768")
-        self._index = _index.SparseIndex(dims, block_rows.bit_length() - 1)
+        self._open(_index.SparseIndex(dims, int(block_rows).bit_length() - 1))
+
+    def _open(self, index: _index.SparseIndex, mapped: MappedFile | None = None) -> None:
+        self._index, self._mapped = index, mapped
         self._kernels = _index.KERNELS[0]
-        self._num_removed = 0
+        _living.add(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles are the bytes of a file."""
+        content = b"".join(index_file.parts(self._index.snapshot()))
+        return _from_bytes, (type(self), content, self._kernels)
 
     @classmethod
     def build(cls, csr: Matrix, num_threads: int = 1) -> "SparseIndex":
@@ -111,7 +125,8 @@ class SparseIndex:
 
     def __len__(self) -> int:
         """Number of rows that can be found: those added and not removed."""
-        return self.shape[0] - self._num_removed
+        state = self._index.snapshot()
+        return state.rows - state.num_removed
 
     @property
     def nbytes(self) -> int:
@@ -121,7 +136,7 @@ class SparseIndex:
     @property
     def nbytes_by_part(self) -> dict[str, int]:
         """Bytes of `postings` (accumulation), `rows` (exact scores) and `other`."""
-        return self._index.nbytes
+        return self._index.snapshot().nbytes
 
     @property
     def settings(self) -> dict[str, int]:
@@ -146,12 +161,15 @@ class SparseIndex:
         return self._add(canonical_csr("csr", csr, self.shape[1]), num_threads)
 
     def _add(self, rows: _index.Csr, num_threads: int) -> np.ndarray:
-        check_number("num_threads", num_threads, integer=True, minimum=1)
-        begin = self.shape[0]
-        if begin + len(rows.arrays[0]) - 1 > MAX_ROWS:
-            raise ValueError(f"csr: an index holds at most {MAX_ROWS} rows, and has {begin}")
-        self._index.add(rows, num_threads)
-        return np.arange(begin, self.shape[0])
+        check_number("num_threads", num_threads, integer=True, minimum=1, maximum=_MOST_THREADS)
+        count = len(rows.arrays[0]) - 1
+        if self.shape[0] + count > MAX_ROWS:
+            raise ValueError(
+                f"csr has {count} rows: expected at most {MAX_ROWS - self.shape[0]} more, an index "
+                f"holds {MAX_ROWS}"
+            )
+        begin = self._index.add(rows, MAX_ROWS, num_threads)
+        return np.arange(begin, begin + count)
 
     def remove(self, ids: np.ndarray) -> int:
         """Removes rows: they are no longer found. Their memory is not given back.
@@ -168,9 +186,7 @@ class SparseIndex:
         wrong = ids[(ids < 0) | (ids >= self.shape[0])]
         if wrong.size:
             raise ValueError(f"ids holds {wrong[0]}: expected 0 <= id < {self.shape[0]}")
-        removed = self._index.remove(np.ascontiguousarray(ids, np.int64))
-        self._num_removed += removed
-        return removed
+        return self._index.remove(np.ascontiguousarray(ids, np.int64))
 
     def search(
         self,
@@ -192,16 +208,24 @@ class SparseIndex:
             `(scores, ids)`, arrays (queries, k), best first, ties by lower id, unused places
             -inf / -1. The same, bit for bit, as `algorithm1_search`.
         """
-        k = check_number("k", k, integer=True, minimum=1)
-        check_number("num_threads", num_threads, integer=True, minimum=1)
-        csr = canonical_csr("queries", queries, self.shape[1])
-        return self._index.search(csr, k, _score_floor(threshold), num_threads, self._kernels)
+        check_number("k", k, integer=True, minimum=1, maximum=MAX_ROWS)
+        check_number("num_threads", num_threads, integer=True, minimum=1, maximum=_MOST_THREADS)
+        rows, dims = self.shape
+        csr = canonical_csr("queries", queries, dims)
+        if self._mapped is not None:
+            self._mapped.check()
+        # No more places than there are rows: what is beyond them is filled up here.
+        found = self._index.search(
+            csr, min(k, max(rows, 1)), _score_floor(threshold), num_threads, self._kernels
+        )
+        return (found[0], found[1]) if k <= max(rows, 1) else _widened(*found, k)
 
     def flops(self, queries: Matrix) -> np.ndarray:
         """Multiply-adds of Algorithm 1 for each query: the summed lengths of its posting lists."""
         csr = canonical_csr("queries", queries, self.shape[1])
         indptr, indices, values = (np.asarray(array) for array in csr.arrays)
-        work = np.where(values != 0, self._index.list_lengths[indices], 0).astype(np.int64)
+        lengths = self._index.snapshot().list_lengths
+        work = np.where(values != 0, lengths[indices], 0).astype(np.int64)
         return np.diff(np.concatenate([[0], np.cumsum(work)])[indptr])
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -217,7 +241,11 @@ class SparseIndex:
         Args:
             path: a file written by `save`.
             mmap: whether to use the file where it lies, which takes milliseconds and shares memory
-                between processes, rather than to read it.
+                between processes, rather than to read it. A mapped file must not be changed in
+                place (`cp` over it, or truncating it): a search that finds it changed raises
+                IndexFileError, but a change in the middle of a search can end the process. To
+                rename another file to its place, as `save` does, is safe. With `mmap=False`
+                nothing that happens to the file matters.
             verify: whether to compute the checksums of all data; None does so unless `mmap`. The
                 structure of the file is checked in any case, so that damaged data can give wrong
                 results but never reach outside the file.
@@ -226,10 +254,51 @@ class SparseIndex:
             IndexFileError: (a ValueError) if the file is not a whole, undamaged index file.
         """
         index = cls.__new__(cls)
-        index._index = index_file.load(path, mmap, not mmap if verify is None else verify)
-        index._kernels = _index.KERNELS[0]
-        index._num_removed = int(np.bitwise_count(index._index.removed).sum())
+        index._open(*index_file.load(path, mmap, not mmap if verify is None else verify))
         return index
+
+
+def _widened(scores: np.ndarray, ids: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Fills results up to k places with -inf and -1."""
+    try:
+        wide_scores = np.full((len(scores), k), -np.inf, np.float32)
+        wide_ids = np.full((len(ids), k), -1, np.int64)
+    except MemoryError as error:
+        raise MemoryError(f"k={k}: {len(ids)} x {k} results do not fit into memory") from error
+    wide_scores[:, : scores.shape[1]], wide_ids[:, : ids.shape[1]] = scores, ids
+    return wide_scores, wide_ids
+
+
+def _from_bytes(cls: type, content: bytes, kernels: str) -> SparseIndex:
+    """Returns the index that was pickled, perhaps on a machine with other instruction sets."""
+    index = cls.__new__(cls)
+    index._open(index_file.open_content(memoryview(content), verify=True))
+    if kernels in available_kernels():
+        index._kernels = kernels
+    return index
+
+
+# A fork copies the locks of all indexes: nobody may be within one at that moment.
+_living: "weakref.WeakSet[SparseIndex]" = weakref.WeakSet()
+_forking: list[_index.SparseIndex] = []
+
+
+def _before_fork() -> None:
+    _forking.extend(index._index for index in list(_living))
+    for index in _forking:
+        index.before_fork()
+
+
+def _after_fork(in_child: bool) -> None:
+    while _forking:
+        _forking.pop().after_fork(in_child)
+
+
+os.register_at_fork(
+    before=_before_fork,
+    after_in_parent=lambda: _after_fork(False),
+    after_in_child=lambda: _after_fork(True),
+)
 
 
 def available_kernels() -> tuple[str, ...]:

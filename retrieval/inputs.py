@@ -35,6 +35,8 @@ def canonical_csr(name: str, x: Matrix, dims: int | None = None) -> _index.Csr:
         raise ValueError(f"{name} has dtype {x.dtype}: expected real numbers")
     if not max(x.shape) < 2**31:
         raise ValueError(f"{name} has shape {x.shape}: expected fewer than 2^31 rows and columns")
+    if x.dtype == np.float16 or not x.dtype.isnative:  # which SciPy does not convert by itself
+        x = x.astype(np.float32)
     rows: Any = x if getattr(x, "format", None) == "csr" else scipy.sparse.csr_array(x)
     csr = _view(name, rows)
     found = csr.check()

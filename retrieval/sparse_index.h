@@ -1,8 +1,11 @@
-// The index: blocks of rows in memory or in a mapped file, removed ids, and threaded search.
+// The index: blocks of rows in memory or in a mapped file, removed ids, and threaded search. Any
+// thread may search, save, add and remove at any time: each search sees the index as it was when it
+// began.
 #pragma once
 
 #include <cstdint>
 #include <cstdlib>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -35,32 +38,52 @@ inline std::shared_ptr<uint8_t> allocate_blocks(size_t bytes) {
   return std::shared_ptr<uint8_t>(static_cast<uint8_t*>(memory), std::free);
 }
 
+// All that a search reads. A state never changes once it is published: who adds or removes rows
+// makes another one, so that searches and saves under way keep theirs.
+struct State {
+  Blocks blocks;
+  std::vector<std::shared_ptr<uint8_t>> owners;  // of the blocks' memory
+  std::vector<uint64_t> list_lengths;            // non-zeros per dimension, removed rows excluded
+  std::vector<uint64_t> removed;                 // one bit per row, or empty if none was removed
+  uint64_t num_removed = 0;
+
+  State() = default;
+  State(const State& other)
+      : blocks(other.blocks), owners(other.owners), list_lengths(other.list_lengths),
+        removed(other.removed), num_removed(other.num_removed) {
+    blocks.removed = &removed;
+  }
+  uint64_t rows() const { return blocks.rows(); }
+};
+
 class SparseIndex {
  public:
+  using Snapshot = std::shared_ptr<const State>;
+
   // An empty index; a block will hold 2^shift rows.
-  SparseIndex(uint64_t dims, uint32_t shift) : dims_(dims), list_lengths_(dims, 0) {
+  SparseIndex(uint64_t dims, uint32_t shift) : dims_(dims), locks_(std::make_unique<Locks>()) {
     if (shift > kMaxBlockShift) throw std::invalid_argument("blocks of more than 32,768 rows");
-    blocks_.shift = shift;
-    blocks_.removed = &removed_;
+    auto state = std::make_shared<State>();
+    state->blocks.shift = shift;
+    state->blocks.removed = &state->removed;
+    state->list_lengths.resize(dims, 0);
+    state_ = std::move(state);
   }
   SparseIndex(const SparseIndex&) = delete;
 
-  uint64_t rows() const { return rows_; }
   uint64_t dims() const { return dims_; }
-  uint32_t shift() const { return blocks_.shift; }
-  size_t num_blocks() const { return blocks_.views.size(); }
-  const uint8_t* block_data(size_t b) const {
-    return reinterpret_cast<const uint8_t*>(blocks_.views[b].header);
+
+  // What the index is now; it stays as it is while anybody holds it.
+  Snapshot snapshot() const {
+    std::lock_guard<std::mutex> lock(locks_->state);
+    return state_;
   }
-  uint64_t block_bytes(size_t b) const { return blocks_.views[b].header->bytes; }
-  const std::vector<uint64_t>& list_lengths() const { return list_lengths_; }
-  const std::vector<uint64_t>& removed() const { return removed_; }
 
   // Bytes of the accumulation structure, of the rows for exact scoring, and of the rest.
-  void nbytes(uint64_t* postings, uint64_t* rows, uint64_t* other) const {
+  static void nbytes(const State& state, uint64_t* postings, uint64_t* rows, uint64_t* other) {
     *postings = *rows = 0;
-    *other = list_lengths_.size() * sizeof(uint64_t) + removed_.size() * sizeof(uint64_t);
-    for (const BlockView& view : blocks_.views) {
+    *other = (state.list_lengths.size() + state.removed.size()) * sizeof(uint64_t);
+    for (const BlockView& view : state.blocks.views) {
       const BlockHeader& h = *view.header;
       const BlockLayout layout(h.rows, h.dims, h.groups, h.words);
       *postings += layout.row_starts;
@@ -68,15 +91,22 @@ class SparseIndex {
     }
   }
 
-  // Appends rows; they get the next ids. A last block that is not full is built anew.
-  void add(const Csr& matrix, size_t threads) {
-    const int64_t size = int64_t(1) << blocks_.shift;
-    const int64_t partial = int64_t(rows_) % size;
+  // Appends rows; they get the next ids, of which the first is returned. A last block that is not
+  // full is built anew. If this throws, the index is as it was.
+  uint64_t add(const Csr& matrix, uint64_t max_rows, size_t threads) {
+    std::lock_guard<std::mutex> writing(locks_->writing);
+    const Snapshot before = snapshot();
+    const uint64_t rows = before->rows();
+    if (uint64_t(matrix.rows) > max_rows - std::min(rows, max_rows)) {
+      throw std::invalid_argument("more rows than an index holds");
+    }
+    const int64_t size = int64_t(1) << before->blocks.shift;
+    const int64_t partial = int64_t(rows) % size;
     const int64_t topped = partial ? std::min<int64_t>(size - partial, matrix.rows) : 0;
     Merged merged;
     std::vector<std::unique_ptr<BlockBuilder>> builders;
     if (topped > 0) {
-      merged = merge_last(matrix, topped);
+      merged = merge_last(before->blocks.views.back(), matrix, topped);
       builders.push_back(std::make_unique<BlockBuilder>(merged.csr(dims_), 0, partial + topped));
     }
     const size_t first = builders.size();
@@ -86,65 +116,89 @@ class SparseIndex {
       builders[first + i] =
           std::make_unique<BlockBuilder>(matrix, begin, std::min(begin + size, matrix.rows));
     });
-    if (builders.empty()) return;
+    if (builders.empty()) return rows;
     std::vector<uint64_t> offsets(1, 0);
     for (const auto& builder : builders) offsets.push_back(offsets.back() + builder->bytes());
     const std::shared_ptr<uint8_t> memory = allocate_blocks(offsets.back());
     parallel(builders.size(), threads,
              [&](size_t i) { builders[i]->write(memory.get() + offsets[i]); });
 
-    std::vector<uint64_t> lengths(list_lengths_);
+    auto after = std::make_shared<State>(*before);
     for (int64_t p = matrix.indptr[0]; p < matrix.indptr[matrix.rows]; ++p) {
-      if (matrix.values[p] != 0.0f) ++lengths[matrix.indices[p]];
+      if (matrix.values[p] != 0.0f) ++after->list_lengths[matrix.indices[p]];
     }
-    blocks_.views.reserve(blocks_.views.size() + builders.size());
-    owners_.reserve(owners_.size() + builders.size());
-    if (!removed_.empty()) removed_.resize((rows_ + matrix.rows + 63) / 64, 0);
-    if (topped > 0) {  // from here on nothing throws
-      blocks_.views.pop_back();
-      owners_.pop_back();
+    if (!after->removed.empty()) after->removed.resize((rows + matrix.rows + 63) / 64, 0);
+    if (topped > 0) {
+      after->blocks.views.pop_back();
+      after->owners.pop_back();
     }
     for (size_t i = 0; i < builders.size(); ++i) {
-      blocks_.views.push_back(BlockView::at(memory.get() + offsets[i]));
-      owners_.push_back(memory);
+      after->blocks.views.push_back(BlockView::at(memory.get() + offsets[i]));
+      after->owners.push_back(memory);
     }
-    list_lengths_.swap(lengths);
-    rows_ += uint64_t(matrix.rows);
+    publish(std::move(after));
+    return rows;
   }
 
-  // Appends a block that lies in memory which `owner` keeps; throws if it is damaged.
+  // Appends a block that lies in memory which `owner` keeps; throws if it is damaged. Only for an
+  // index that nobody else has seen yet, as is `restore`.
   void attach(const uint8_t* data, uint64_t bytes, uint64_t rows, std::shared_ptr<uint8_t> owner) {
-    blocks_.views.push_back(BlockView::open(data, bytes, rows, dims_));
-    owners_.push_back(std::move(owner));
-    rows_ += rows;
+    State& state = const_cast<State&>(*state_);
+    state.owners.push_back(std::move(owner));
+    state.blocks.views.push_back(BlockView::open(data, bytes, rows, dims_));
   }
 
   void restore(std::vector<uint64_t> list_lengths, std::vector<uint64_t> removed) {
-    list_lengths_ = std::move(list_lengths);
-    removed_ = std::move(removed);
+    State& state = const_cast<State&>(*state_);
+    uint64_t count = 0;
+    for (uint64_t bits : removed) count += uint64_t(__builtin_popcountll(bits));
+    state.list_lengths = std::move(list_lengths);
+    state.removed = std::move(removed);
+    state.num_removed = count;
   }
 
-  // Removes rows; returns how many of them were there. Ids must be below rows().
+  // Removes rows; returns how many of them were there. Ids must be below the rows of the index. If
+  // this throws, the index is as it was.
   uint64_t remove(const int64_t* ids, size_t count) {
-    if (removed_.empty()) removed_.resize((rows_ + 63) / 64, 0);
+    std::lock_guard<std::mutex> writing(locks_->writing);
+    auto after = std::make_shared<State>(*snapshot());
+    if (after->removed.empty()) after->removed.resize((after->rows() + 63) / 64, 0);
     uint64_t fresh = 0;
     for (size_t i = 0; i < count; ++i) {
       const auto id = uint32_t(ids[i]);
-      if (blocks_.is_removed(id)) continue;
-      removed_[id / 64] |= uint64_t(1) << (id % 64);
+      if (after->blocks.is_removed(id)) continue;
+      after->removed[id / 64] |= uint64_t(1) << (id % 64);
       ++fresh;
-      for_each(id, [this](uint32_t dim, float) {
-        if (dim < dims_) --list_lengths_[dim];
+      const BlockView& block = after->blocks.views[after->blocks.block_of(id)];
+      visit_row(block, after->blocks.local(id), [&](uint32_t dim, float) {
+        if (dim < dims_) --after->list_lengths[dim];
       });
     }
+    after->num_removed += fresh;
+    publish(std::move(after));
     return fresh;
+  }
+
+  // Around a fork: nobody is within a short critical section when memory is copied. A thread that
+  // was adding is not in the child, so its lock is made anew there, and the state is as it was.
+  void before_fork() {
+    locks_->state.lock();
+    locks_->idle.lock();
+  }
+  void after_fork(bool in_child) {
+    locks_->idle.unlock();
+    locks_->state.unlock();
+    if (!in_child) return;
+    (void)locks_.release();  // perhaps locked by a thread that the child does not have
+    locks_ = std::make_unique<Locks>();
   }
 
   // Results go to arrays of shape (queries.rows, k).
   void search(const Csr& queries, size_t k, float threshold, size_t threads,
               const Kernels& kernels, float* out_scores, int64_t* out_ids) {
-    const Request request{queries, k, threshold, kernels};
-    const size_t num_queries = size_t(queries.rows), num_blocks = blocks_.views.size();
+    const Snapshot state = snapshot();
+    const Request request{state->blocks, queries, k, threshold, kernels};
+    const size_t num_queries = size_t(queries.rows), num_blocks = state->blocks.views.size();
     if (num_queries == 0) return;
     // One query is split over ranges of blocks; many are dealt out in batches, each of which goes
     // through the index together so that lists are still in a cache when the next query needs them.
@@ -190,6 +244,7 @@ class SparseIndex {
 
   // What a call of `search` asks for.
   struct Request {
+    const Blocks& blocks;
     const Csr& queries;
     size_t k;
     float threshold;
@@ -207,12 +262,19 @@ class SparseIndex {
     bool guessing = true;  // whether tau may be guessed
   };
 
-  // Borrows a workspace for as long as it lives.
+  struct Locks {
+    std::mutex state;    // guards state_
+    std::mutex idle;     // guards idle_
+    std::mutex writing;  // one thread at a time adds or removes rows
+  };
+
+  // Borrows a workspace for as long as it lives. One that an exception passed through is thrown
+  // away: it may hold half of a query.
   class Lease {
    public:
-    explicit Lease(SparseIndex& index) : index_(index) {
+    explicit Lease(SparseIndex& index) : index_(index), exceptions_(std::uncaught_exceptions()) {
       {
-        std::lock_guard<std::mutex> lock(index.mutex_);
+        std::lock_guard<std::mutex> lock(index.locks_->idle);
         if (!index.idle_.empty()) {
           work_ = std::move(index.idle_.back());
           index.idle_.pop_back();
@@ -221,13 +283,19 @@ class SparseIndex {
       if (!work_) work_ = std::make_unique<Workspace>(index.dims_);
     }
     ~Lease() {
-      std::lock_guard<std::mutex> lock(index_.mutex_);
-      index_.idle_.push_back(std::move(work_));
+      if (std::uncaught_exceptions() > exceptions_) return;
+      try {
+        std::lock_guard<std::mutex> lock(index_.locks_->idle);
+        index_.idle_.push_back(std::move(work_));
+      } catch (const std::bad_alloc&) {
+        // No room to keep it: the next search makes another one.
+      }
     }
     Workspace& operator*() { return *work_; }
 
    private:
     SparseIndex& index_;
+    const int exceptions_;
     std::unique_ptr<Workspace> work_;
   };
 
@@ -246,17 +314,9 @@ class SparseIndex {
     }
   };
 
-  // Calls visit(dimension, value) for the non-zeros of a row.
-  template <class Visit>
-  void for_each(uint32_t id, Visit visit) const {
-    const BlockView& block = blocks_.views[blocks_.block_of(id)];
-    visit_row(block, blocks_.local(id), visit);
-  }
-
   // The rows of the last block followed by the first `more` of `matrix`.
-  Merged merge_last(const Csr& matrix, int64_t more) const {
+  Merged merge_last(const BlockView& last, const Csr& matrix, int64_t more) const {
     Merged merged;
-    const BlockView& last = blocks_.views.back();
     for (uint32_t row = 0; row < last.rows(); ++row) {
       visit_row(last, row, [&](uint32_t dim, float value) {
         if (dim < dims_) merged.push(int32_t(dim), value);
@@ -275,7 +335,7 @@ class SparseIndex {
   QuerySearch start(const Request& request, size_t q) const {
     const Csr& queries = request.queries;
     const int64_t begin = queries.indptr[q];
-    return QuerySearch(blocks_, queries.indices + begin, queries.values + begin,
+    return QuerySearch(request.blocks, queries.indices + begin, queries.values + begin,
                        queries.indptr[q + 1] - begin, request.k, request.threshold);
   }
 
@@ -314,13 +374,16 @@ class SparseIndex {
     return searches;
   }
 
-  uint64_t dims_;
-  uint64_t rows_ = 0;
-  Blocks blocks_;
-  std::vector<std::shared_ptr<uint8_t>> owners_;  // of the blocks' memory
-  std::vector<uint64_t> list_lengths_;            // non-zeros per dimension, removed rows excluded
-  std::vector<uint64_t> removed_;                 // one bit per row, or empty if none was removed
-  std::mutex mutex_;                              // guards idle_
+  void publish(std::shared_ptr<State> state) {
+    Snapshot old;  // let go of after the lock: it may be the last to hold gigabytes
+    std::lock_guard<std::mutex> lock(locks_->state);
+    old = std::move(state_);
+    state_ = std::move(state);
+  }
+
+  const uint64_t dims_;
+  std::unique_ptr<Locks> locks_;
+  Snapshot state_;
   std::vector<std::unique_ptr<Workspace>> idle_;
 };
 
