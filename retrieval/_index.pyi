@@ -7,6 +7,7 @@ CANONICAL: int
 
 class Csr:
     arrays: tuple[memoryview, memoryview, memoryview]
+    shape: tuple[int, int]
     def __init__(
         self,
         shape: tuple[int, int],

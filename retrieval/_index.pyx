@@ -92,6 +92,7 @@ cdef class Csr:
 
     cdef CsrView view
     cdef readonly object arrays
+    cdef readonly tuple shape
 
     def __init__(self, tuple shape, const int64_t[::1] indptr not None,
                  const int32_t[::1] indices not None, const float[::1] values not None):
@@ -99,6 +100,7 @@ cdef class Csr:
                 indptr[indptr.shape[0] - 1] > values.shape[0]):
             raise ValueError("the arrays of a CSR matrix have inconsistent lengths")
         self.arrays = (indptr, indices, values)
+        self.shape = shape
         self.view.rows = shape[0]
         self.view.dims = shape[1]
         self.view.indptr = &indptr[0]
@@ -201,13 +203,16 @@ cdef class SparseIndex:
 
     def snapshot(self):
         cdef Snapshot made = Snapshot.__new__(Snapshot)
-        made.state = self.index.get().snapshot()
+        # Not with the interpreter's lock: a thread that forks waits for it with our locks in hand.
+        with nogil:
+            made.state = self.index.get().snapshot()
         made.index = self
         made.dims = self.index.get().dims()
         return made
 
     def before_fork(self):
-        self.index.get().before_fork()
+        with nogil:
+            self.index.get().before_fork()
 
     def after_fork(self, bint in_child):
         self.index.get().after_fork(in_child)

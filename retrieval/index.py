@@ -11,7 +11,6 @@ from sparse_embed.retrieval import _index, index_file
 from sparse_embed.retrieval.index_file import MAX_DIMS, MAX_ROWS, MappedFile
 from sparse_embed.retrieval.inputs import Matrix, canonical_csr
 
-
 _MOST_THREADS = 1024
 
 
@@ -38,8 +37,9 @@ class Algorithm1:
     """Algorithm 1 with its posting lists kept, so that building and searching are timed apart."""
 
     def __init__(self, csr: Matrix):
-        self._index = _index.Algorithm1(canonical_csr("csr", csr))
-        self._shape = csr.shape
+        rows = canonical_csr("csr", csr)
+        self._index = _index.Algorithm1(rows)
+        self._shape = rows.shape
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -110,11 +110,12 @@ class SparseIndex:
     def build(cls, csr: Matrix, num_threads: int = 1) -> "SparseIndex":
         """Indexes the rows of `csr`; row i gets id i."""
         rows = canonical_csr("csr", csr)
+        count, dims = rows.shape
         block_rows = 8192
-        mean_list = len(rows.arrays[2]) / max(csr.shape[0], 1) / max(csr.shape[1], 1) * block_rows
+        mean_list = len(rows.arrays[2]) / max(count, 1) / max(dims, 1) * block_rows
         while block_rows < 32768 and mean_list < 128:  # short lists cost more than far accumulators
             block_rows, mean_list = 2 * block_rows, 2 * mean_list
-        index = cls(csr.shape[1], block_rows)
+        index = cls(dims, block_rows)
         index._add(rows, num_threads)
         return index
 
@@ -162,7 +163,7 @@ class SparseIndex:
 
     def _add(self, rows: _index.Csr, num_threads: int) -> np.ndarray:
         check_number("num_threads", num_threads, integer=True, minimum=1, maximum=_MOST_THREADS)
-        count = len(rows.arrays[0]) - 1
+        count = rows.shape[0]
         if self.shape[0] + count > MAX_ROWS:
             raise ValueError(
                 f"csr has {count} rows: expected at most {MAX_ROWS - self.shape[0]} more, an index "

@@ -28,12 +28,11 @@ void parallel(size_t count, size_t threads, Task task) {
     }
   };
   std::vector<std::thread> pool;
-  for (size_t t = 1; t < std::min(threads, count); ++t) {
-    try {
-      pool.emplace_back(work);
-    } catch (const std::system_error&) {
-      break;  // no more threads to be had: those that run do the work
-    }
+  try {
+    pool.reserve(std::min(threads, count));
+    for (size_t t = 1; t < std::min(threads, count); ++t) pool.emplace_back(work);
+  } catch (const std::exception&) {
+    // No more threads, or no memory for them: those that run do the work.
   }
   work();
   for (std::thread& thread : pool) thread.join();

@@ -238,8 +238,8 @@ def test_rows_may_be_added_and_removed(signed):
 def test_building_with_threads_gives_the_same_index():
     csr = clustered_csr(np.random.default_rng(3), 30_000, 64)
     one, two = SparseIndex.build(csr), SparseIndex.build(csr, num_threads=2)
-    assert [bytes(block) for block in one._index.blocks] == [
-        bytes(block) for block in two._index.blocks
+    assert [bytes(block) for block in one._index.snapshot().blocks] == [
+        bytes(block) for block in two._index.snapshot().blocks
     ]
 
 

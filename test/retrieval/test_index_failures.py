@@ -1,0 +1,328 @@
+"""What a bad day does to an index: memory that runs out, threads that change it, forks, copies."""
+
+import copy
+import multiprocessing
+import os
+import pathlib
+import pickle
+import shutil
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from sparse_embed.retrieval import Algorithm1, SparseIndex
+from sparse_embed.retrieval.index_file import IndexFileError
+
+HERE = pathlib.Path(__file__).parent
+
+
+def random_rows(rows, dims=40, density=0.2, seed=0, signed=False):
+    rng = np.random.default_rng(seed)
+    x = rng.random((rows, dims)) * (rng.random((rows, dims)) < density)
+    if signed:
+        x *= rng.choice([-1, 1], x.shape)
+    return scipy.sparse.csr_array(x.astype(np.float32))
+
+
+def assert_same(found, wanted):
+    for one, two in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+FAILING = """
+import ctypes, sys
+import numpy as np
+from sparse_embed.retrieval import Algorithm1, SparseIndex
+sys.path.insert(0, sys.argv[2])
+from test_index_failures import assert_same, random_rows
+
+shim = ctypes.CDLL(sys.argv[1])
+failures = {}
+
+def with_every_failure(name, call, check):
+    '''Calls with the first allocation failing, then the second, ... until none does.'''
+    for count in range(100_000):
+        shim.arm(ctypes.c_long(count))
+        try:
+            call()
+        except MemoryError:
+            failed = True
+        else:
+            failed = False
+        finally:
+            left = shim.disarm()
+        check(failed)
+        if not failed and left >= 0:
+            failures[name] = count
+            return
+    raise AssertionError(name)
+
+for signed in (False, True):
+    csr, more = random_rows(300, signed=signed), random_rows(90, seed=1, signed=signed)
+    queries = random_rows(7, density=0.5, seed=2, signed=signed)
+    for threads in (1, 3):
+        kind = f"signed={signed} threads={threads}"
+        index = SparseIndex(40, block_rows=64)
+        index.add(csr)
+        for k, threshold in ((5, None), (200, 0.25)):
+            wanted = Algorithm1(csr).search(queries, k, threshold)
+            with_every_failure(
+                f"search {k} {kind}",
+                lambda: index.search(queries, k, threshold, threads),
+                lambda failed: assert_same(index.search(queries, k, threshold), wanted),
+            )
+        with_every_failure(
+            f"build {kind}", lambda: SparseIndex.build(csr, threads), lambda failed: None
+        )
+        wanted = Algorithm1(csr).search(queries, 400, None)
+
+        def unchanged(failed):
+            assert index.shape[0] == (300 if failed else 390), index.shape
+            if failed:
+                assert_same(index.search(queries, 400), wanted)
+
+        with_every_failure(f"add {kind}", lambda: index.add(more, threads), unchanged)
+        import scipy.sparse
+        both = scipy.sparse.vstack([csr, more], format="csr")
+        assert_same(index.search(queries, 400), Algorithm1(both).search(queries, 400))
+
+    whole = index.search(queries, 400)
+    def kept(failed):
+        assert len(index) == (390 if failed else 388)
+        if failed:
+            assert_same(index.search(queries, 400), whole)
+    with_every_failure(f"remove signed={signed}", lambda: index.remove([3, 77]), kept)
+    path = sys.argv[3]
+    now = index.search(queries, 400)
+    index.save(path)
+    def whole_file(failed):
+        assert_same(SparseIndex.load(path).search(queries, 400), now)
+    with_every_failure(f"save signed={signed}", lambda: index.save(path), whole_file)
+    for mmap in (True, False):
+        with_every_failure(
+            f"load mmap={mmap} signed={signed}",
+            lambda: SparseIndex.load(path, mmap=mmap),
+            whole_file,
+        )
+print(sum(failures.values()), failures)
+"""
+
+
+def test_every_allocation_may_fail(tmp_path):
+    """An exception each time; then the same index gives exact results, or is unchanged."""
+    compiler = shutil.which("g++") or shutil.which("c++")
+    if not compiler:
+        pytest.skip("needs a C++ compiler for the allocator that fails")
+    shim = tmp_path / "failing_new.so"
+    source = HERE / "failing_new.cc"
+    subprocess.run([compiler, "-std=c++17", "-shared", "-fPIC", source, "-o", shim], check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", FAILING, shim, HERE, tmp_path / "x.index"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "LD_PRELOAD": str(shim)},
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    assert int(done.stdout.split()[0]) > 300, done.stdout
+
+
+def test_rows_may_change_while_others_search_and_save(tmp_path):
+    """Every result is that of the index at some moment: rows that were added before it began."""
+    base, parts = random_rows(500), [random_rows(100, seed=s) for s in range(1, 21)]
+    queries = random_rows(5, density=0.5, seed=99)
+    states = [base]
+    for part in parts:
+        states.append(scipy.sparse.vstack([states[-1], part], format="csr"))
+    wanted = [Algorithm1(state).search(queries, 10) for state in states]
+    index = SparseIndex(40, block_rows=64)
+    index.add(base)
+    stop, problems, searches = threading.Event(), [], []
+
+    def search():
+        latest = 0
+        while not stop.is_set():
+            found = index.search(queries, 10, num_threads=2)
+            fits = [
+                number
+                for number, want in enumerate(wanted)
+                if all(np.array_equal(a, b) for a, b in zip(found, want, strict=True))
+            ]
+            if not fits or fits[-1] < latest:
+                problems.append((latest, fits))
+            latest = max(latest, fits[0] if fits else 0)
+            searches.append(1)
+
+    def save(number):
+        while not stop.is_set():
+            index.save(tmp_path / f"{number}.index")
+            rows = SparseIndex.load(tmp_path / f"{number}.index").shape[0]
+            if rows not in {state.shape[0] for state in states}:
+                problems.append(rows)
+
+    threads = [threading.Thread(target=search) for _ in range(3)]
+    threads += [threading.Thread(target=save, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for number, part in enumerate(parts):
+        while len(searches) < 3 * number:
+            pass
+        index.add(part, num_threads=2)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert problems == []
+    assert len(searches) >= 57
+    assert_same(index.search(queries, 10), wanted[-1])
+
+
+def test_rows_may_be_added_and_removed_by_several_threads():
+    index = SparseIndex(40, block_rows=64)
+    parts = [random_rows(37, seed=s) for s in range(16)]
+    given = [None] * 16
+
+    def work(number):
+        given[number] = index.add(parts[number])
+        assert index.remove(given[number][::2]) == 19
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(np.concatenate(given)) == list(range(16 * 37))
+    assert len(index) == 16 * 18
+    for number, ids in enumerate(given):
+        kept = parts[number][1::2]
+        scores, found = index.search(kept, 1)
+        assert (
+            np.isin(found[:, 0], ids[1::2]) | (scores[:, 0] >= kept.multiply(kept).sum(1))
+        ).all()
+
+
+def child(index, queries, pipe):
+    index.add(random_rows(10, seed=5))
+    pipe.send(index.search(queries, 5))
+
+
+def test_a_fork_while_others_search_leaves_a_working_index():
+    csr, queries = random_rows(3000), random_rows(50, density=0.5, seed=3)
+    index = SparseIndex(40, block_rows=64)
+    index.add(csr)
+    stop = threading.Event()
+
+    def busy(change):
+        while not stop.is_set():
+            index.add(random_rows(1)) if change else index.search(queries, 5, num_threads=2)
+
+    threads = [threading.Thread(target=busy, args=(n == 0,)) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    context = multiprocessing.get_context("fork")
+    try:
+        for _ in range(20):
+            here, there = context.Pipe()
+            process = context.Process(target=child, args=(index, queries, there))
+            process.start()
+            assert here.poll(60), "the child does not answer"
+            scores, ids = here.recv()
+            process.join()
+            assert process.exitcode == 0
+            assert ids.shape == (50, 5)
+            assert (ids >= 0).all()
+            assert (np.diff(scores) <= 0).all()
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+def pickled(index):
+    return pickle.loads(pickle.dumps(index))
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickled])
+def test_copies_and_pickles_are_indexes_of_their_own(duplicate, tmp_path):
+    csr, queries = random_rows(200, signed=True), random_rows(4, density=0.5, seed=1)
+    index = SparseIndex(40, block_rows=64)
+    index.add(csr)
+    index.remove([5, 9])
+    index.kernels = "portable"
+    for source in (index, saved_and_loaded(index, tmp_path / "x.index")):
+        other = duplicate(source)
+        assert other.shape == index.shape
+        assert len(other) == len(index) == 198
+        assert_same(other.search(queries, 20), index.search(queries, 20))
+        other.add(csr)
+        assert index.shape[0] == 200
+    assert duplicate(index).kernels == "portable"
+
+
+def saved_and_loaded(index, path):
+    index.save(path)
+    return SparseIndex.load(path)
+
+
+def test_a_mapped_file_that_was_changed_in_place_is_refused(tmp_path):
+    index = SparseIndex.build(random_rows(300))
+    path, queries = tmp_path / "x.index", random_rows(2, seed=1)
+    loaded, read = saved_and_loaded(index, path), SparseIndex.load(path, mmap=False)
+    wanted = loaded.search(queries, 3)
+    index.save(path)  # another file of the same name: harmless
+    assert_same(loaded.search(queries, 3), wanted)
+    mapped = SparseIndex.load(path)
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(IndexFileError, match=r"x\.index: the file has been changed in place"):
+        mapped.search(queries, 3)
+    path.write_bytes(content)
+    assert_same(read.search(queries, 3), wanted)
+
+
+@pytest.mark.parametrize("k", [301, 5000])
+def test_more_results_than_rows_are_filled_up(k):
+    csr, queries = random_rows(300), random_rows(3, seed=1)
+    scores, ids = SparseIndex.build(csr).search(queries, k)
+    assert scores.shape == ids.shape == (3, k)
+    assert_same((scores[:, :300], ids[:, :300]), Algorithm1(csr).search(queries, 300))
+    assert (ids[:, 300:] == -1).all()
+    assert (scores[:, 300:] == -np.inf).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"k": 2**64}, "k=18446744073709551616: expected an integer"),
+        ({"k": 2**32}, "k=4294967296: expected an integer"),
+        ({"num_threads": 10**6}, "num_threads=1000000: expected an integer"),
+    ],
+)
+def test_numbers_beyond_reason_are_named(arguments, message):
+    index = SparseIndex.build(random_rows(10))
+    with pytest.raises(ValueError, match=message):
+        index.search(random_rows(1), **arguments)
+
+
+def test_block_rows_must_be_an_integer():
+    with pytest.raises(ValueError, match=r"block_rows=64\.0: expected an integer"):
+        SparseIndex(5, block_rows=64.0)
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        lambda x: x.toarray().astype(np.float16),
+        lambda x: x.toarray().astype(">f4"),
+        lambda x: x.toarray().tolist(),
+        lambda x: scipy.sparse.coo_array(x.astype(np.float64)),
+    ],
+)
+def test_other_kinds_of_numbers_are_converted(convert):
+    csr = random_rows(30)
+    csr.data = csr.data.astype(np.float16).astype(np.float32)
+    wanted = SparseIndex.build(csr).search(csr, 3)
+    assert_same(SparseIndex.build(convert(csr)).search(convert(csr), 3), wanted)
