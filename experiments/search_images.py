@@ -5,7 +5,7 @@ r"""Finds the images in a folder that are most like a given one.
 
 Embeds the folder with the encoder in --model_dir (a run's folder or a `.keras` file) and keeps the
 index in --index; the next call opens it, unless encoder or folder have changed. Prints the nearest
-images as a table and writes a picture of them.
+images as a table and writes a figure of them.
 """
 
 import json
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _FOLDER = flags.DEFINE_string("image_folder", None, "Folder to search, and all folders in it.")
 _QUERY = flags.DEFINE_string("query", None, "Image to search for.")
 _INDEX = flags.DEFINE_string(
-    "index", None, "Where the index is kept; default: images.index in the run's folder."
+    "index", None, "File of the index; default: images.index in the run's folder."
 )
 _NEAREST = flags.DEFINE_integer("nearest", 10, "How many images to show.", lower_bound=1)
 
@@ -38,7 +38,7 @@ _NEAREST = flags.DEFINE_integer("nearest", 10, "How many images to show.", lower
 def open_index(
     path: pathlib.Path, folder: pathlib.Path, encoder_file: pathlib.Path, encoder: "keras.Model"
 ) -> tuple[retrieval.SparseIndex, list[pathlib.Path]]:
-    """Opens the index of a folder, or builds it if it is not there or out of date.
+    """Opens the index of a folder, or builds it if it is absent or out of date.
 
     Returns:
         The index, and the path of the image in each of its rows. Broken images are left out.
@@ -63,7 +63,7 @@ def open_index(
     vectors, _ = embed(encoder, examples.evaluation_batches(128), sparse=True)
     paths = image_folder.kept_paths(examples)
     index = retrieval.SparseIndex.build(vectors)
-    note.unlink(missing_ok=True)  # the index first: where there is a note, it is that of the index
+    note.unlink(missing_ok=True)  # the index comes first: a note always belongs to the index
     index.save(path)
     with atomic_path(note) as temporary:
         content = {"fingerprint": mark, "paths": [str(image.resolve()) for image in paths]}
@@ -79,8 +79,8 @@ def embed_image(encoder: "keras.Model", path: pathlib.Path) -> Any:
 
     try:
         image = decode_image(path.read_bytes(), encoder.input_shape[1:], resize=True)
-    except Exception as error:  # TensorFlow's, of which there are many
-        raise UsageError(f"--query={path}: not an image that can be read") from error
+    except Exception as error:  # TensorFlow raises many kinds
+        raise UsageError(f"--query={path}: expected an image that can be read") from error
     import scipy.sparse
 
     return scipy.sparse.csr_array(encoder(normalise(image)[None]).numpy())
@@ -89,7 +89,7 @@ def embed_image(encoder: "keras.Model", path: pathlib.Path) -> Any:
 def draw(
     query: pathlib.Path, paths: list[pathlib.Path], scores: np.ndarray, output: pathlib.Path
 ) -> None:
-    """Writes a picture of the query and of what was found, best first."""
+    """Writes a figure of the query and its results, best first."""
     from matplotlib.figure import Figure
     from PIL import Image  # comes with matplotlib
 
@@ -111,7 +111,7 @@ def draw(
 
 
 def main() -> None:
-    """Reads the flags, searches, shows what was found."""
+    """Reads the flags, searches, shows the results."""
     model = app.existing_path("model_dir", MODEL_DIR.value)
     encoder_file = encoder_path("model_dir", str(model))
     folder = app.existing_path("image_folder", _FOLDER.value)
