@@ -1,4 +1,4 @@
-"""Keras encoders that give unit-norm embeddings, and the layers around them."""
+"""Keras encoders that return unit-norm embeddings, and the layers around them."""
 
 from sparse_embed.common.extras import require
 

@@ -31,7 +31,7 @@ def algorithm1_search(
 
 
 class Algorithm1:
-    """Algorithm 1 with its posting lists kept, so that building and searching are timed apart."""
+    """Algorithm 1 that keeps its posting lists, so that building and searching are timed apart."""
 
     def __init__(self, csr: Matrix):
         self._index = _index.Algorithm1(canonical_csr("csr", csr))
@@ -49,7 +49,7 @@ class Algorithm1:
 
     @property
     def settings(self) -> dict[str, int]:
-        """What a record of this search should say of it: there is nothing to set."""
+        """The settings to keep in a record of this search: it has none."""
         return {}
 
     def search(
@@ -59,7 +59,7 @@ class Algorithm1:
         threshold: float | None = None,
         num_threads: int = 1,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """See `algorithm1_search`; it has one thread, whatever `num_threads`."""
+        """See `algorithm1_search`; uses one thread, whatever `num_threads` is."""
         del num_threads
         k = check_number("k", k, integer=True, minimum=1)
         csr = canonical_csr("queries", queries, self.shape[1])
@@ -115,7 +115,7 @@ class SparseIndex:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all that the index keeps; see `nbytes_by_part`."""
+        """Bytes of everything in the index; see `nbytes_by_part`."""
         return sum(self.nbytes_by_part.values())
 
     @property
@@ -125,7 +125,7 @@ class SparseIndex:
 
     @property
     def settings(self) -> dict[str, int]:
-        """What a record of this search should say of it: nothing decides its results."""
+        """The settings to keep in a record of this search: none affects its results."""
         return {}
 
     @property
@@ -149,12 +149,14 @@ class SparseIndex:
         check_number("num_threads", num_threads, integer=True, minimum=1)
         begin = self.shape[0]
         if begin + len(rows.arrays[0]) - 1 > MAX_ROWS:
-            raise ValueError(f"csr: an index holds at most {MAX_ROWS} rows, and has {begin}")
+            raise ValueError(
+                f"csr: an index holds at most {MAX_ROWS} rows, and this one has {begin}"
+            )
         self._index.add(rows, num_threads)
         return np.arange(begin, self.shape[0])
 
     def remove(self, ids: np.ndarray) -> int:
-        """Removes rows: they are no longer found. Their memory is not given back.
+        """Removes rows: they are no longer found. Their memory is not freed.
 
         Args:
             ids: ids of rows; those removed before are ignored.
@@ -216,11 +218,11 @@ class SparseIndex:
 
         Args:
             path: a file written by `save`.
-            mmap: whether to use the file where it lies, which takes milliseconds and shares memory
-                between processes, rather than to read it.
+            mmap: whether to map the file instead of reading it, which takes milliseconds and shares
+                memory between processes.
             verify: whether to compute the checksums of all data; None does so unless `mmap`. The
-                structure of the file is checked in any case, so that damaged data can give wrong
-                results but never reach outside the file.
+                structure of the file is always checked, so that damaged data can give wrong results
+                but never reach outside the file.
 
         Raises:
             IndexFileError: (a ValueError) if the file is not a whole, undamaged index file.

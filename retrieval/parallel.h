@@ -32,7 +32,7 @@ void parallel(size_t count, size_t threads, Task task) {
     try {
       pool.emplace_back(work);
     } catch (const std::system_error&) {
-      break;  // no more threads to be had: those that run do the work
+      break;  // no more threads available: the running ones do the work
     }
   }
   work();

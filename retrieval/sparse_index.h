@@ -112,7 +112,7 @@ class SparseIndex {
     rows_ += uint64_t(matrix.rows);
   }
 
-  // Appends a block that lies in memory which `owner` keeps; throws if it is damaged.
+  // Appends a block in memory that `owner` keeps; throws if it is damaged.
   void attach(const uint8_t* data, uint64_t bytes, uint64_t rows, std::shared_ptr<uint8_t> owner) {
     blocks_.views.push_back(BlockView::open(data, bytes, rows, dims_));
     owners_.push_back(std::move(owner));
@@ -124,7 +124,7 @@ class SparseIndex {
     removed_ = std::move(removed);
   }
 
-  // Removes rows; returns how many of them were there. Ids must be below rows().
+  // Removes rows; returns how many of them existed. Ids must be below rows().
   uint64_t remove(const int64_t* ids, size_t count) {
     if (removed_.empty()) removed_.resize((rows_ + 63) / 64, 0);
     uint64_t fresh = 0;
@@ -188,7 +188,7 @@ class SparseIndex {
  private:
   static constexpr size_t kBatch = 64;
 
-  // What a call of `search` asks for.
+  // The arguments of a call of `search`.
   struct Request {
     const Csr& queries;
     size_t k;
@@ -289,7 +289,7 @@ class SparseIndex {
     auto block_at = [&](size_t step) { return uint32_t(task.blocks.begin + step / count); };
     auto search_at = [&](size_t step) -> QuerySearch& { return searches[step % count]; };
     if (steps > 0) search_at(0).make_plan(block_at(0), work.plan);
-    const size_t guess_at = task.guessing ? task.blocks.size() / 8 : 0;  // after so many blocks
+    const size_t guess_at = task.guessing ? task.blocks.size() / 8 : 0;  // after this many blocks
     for (size_t step = 0; step < steps; ++step) {
       const bool more = step + 1 < steps;
       const QuerySearch& next = search_at(step + more);
