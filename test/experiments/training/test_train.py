@@ -160,7 +160,7 @@ def test_data_of_other_classes_is_refused(tmp_path):
     config = TrainConfig(DataConfig("dense_embeddings", "vectors.npz"))
     loop.save_start(tmp_path, config, 40)
     loop.check_same_experiment(tmp_path, config, 40)
-    with pytest.raises(UsageError, match=r"vectors\.npz has 30 training classes, .* was 40"):
+    with pytest.raises(UsageError, match=r"vectors\.npz has 30 training classes, .* had 40"):
         loop.check_same_experiment(tmp_path, config, 30)
 
 
