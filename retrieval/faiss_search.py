@@ -9,6 +9,7 @@ searches, so that one index serves a whole sweep.
 """
 
 import functools
+import logging
 import types
 import warnings
 from typing import Any
@@ -242,6 +243,7 @@ class HNSWSearch(FaissSearch):
 def _faiss(search: type[FaissSearch]) -> types.ModuleType:
     """Imports faiss, which only `search` needs, or says in one line how to install it."""
     require(search.__name__, "baselines", "faiss")
+    logging.getLogger("faiss.loader").setLevel(logging.WARNING)  # it tells of each instruction set
     import faiss
 
     return faiss

@@ -91,9 +91,9 @@ def check(config: TrainConfig) -> None:
             f"--batch_size={optimization.batch_size}",
         ),
         (
-            optimization.xla and (distribution.strategy in ("mirrored", "multi_worker") or is_sdh),
-            "--xla can compile neither sums over replicas nor the solver of SDH: it needs "
-            "--strategy=one_device or auto, and --loss=arcface or triplet",
+            optimization.xla and distribution.strategy in ("mirrored", "multi_worker"),
+            f"--xla cannot compile sums over replicas: expected --strategy=one_device or auto, not "
+            f"{distribution.strategy}",
         ),
     ]
     for is_refused, message in refused:
@@ -108,6 +108,11 @@ def check(config: TrainConfig) -> None:
             optimization.steps,
         )
     check_choices(model, objective)  # last: it imports Keras
+    from sparse_embed.losses import LOSSES
+
+    if optimization.xla and not LOSSES[objective.loss].compilable:
+        able = ", ".join(name for name, row in LOSSES.items() if row.compilable)
+        raise UsageError(f"--xla cannot compile --loss={objective.loss}: expected one of {able}")
 
 
 def warn_of_collapse(config: TrainConfig, num_classes: int) -> None:

@@ -41,6 +41,7 @@ def train(config: TrainConfig, model_dir: pathlib.Path, log: LoggingConfig) -> R
     rerank = (
         encoder_path("rerank_model_dir", log.rerank_model_dir) if log.rerank_model_dir else None
     )
+    model_dir.mkdir(parents=True, exist_ok=True)
     optimization = config.optimization
     strategy = devices.set_up(config.distribution, optimization.seed)
     # Only now: mistakes are reported at once, and nothing uses the devices before they are set up.
