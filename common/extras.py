@@ -1,4 +1,4 @@
-"""What a package needs beyond the base installation, and which extra of ours brings it."""
+"""Checks for packages beyond the base installation, and names the extra that installs them."""
 
 import importlib.util
 

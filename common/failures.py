@@ -1,13 +1,13 @@
 """Failures that one sentence explains: the scripts print it and exit with the failure's code."""
 
 
-class Failure(Exception):  # noqa: N818 - not all of them are errors of ours
+class Failure(Exception):  # noqa: N818 - not every failure is an error
     """Ends a script with one line on stderr and `exit_code`, without a traceback."""
 
     exit_code = 1
 
 
 class UsageError(Failure):
-    """A mistake of the caller; the sentence names the flag, its value and what was expected."""
+    """A mistake in the arguments; the sentence names the flag, its value and what was expected."""
 
     exit_code = 2

@@ -5,12 +5,12 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Look:
-    """The name of a method, and a colour and a marker that are its own.
+    """The label, colour and marker of a method.
 
     Attributes:
         label: the name in legends and tables.
-        colour: of Okabe and Ito's palette, which people with any colour vision can tell apart.
-        marker: matplotlib's name of it.
+        colour: from Okabe and Ito's palette, which people with any colour vision can tell apart.
+        marker: matplotlib's name for the marker.
     """
 
     label: str

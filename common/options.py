@@ -1,7 +1,7 @@
-"""Fields of config dataclasses that say all a flag needs: help, choices and bounds.
+"""Fields of config dataclasses that hold all a flag needs: help, choices and bounds.
 
-A config is a frozen dataclass of such fields. It defines no flag by itself: `flags.config` makes
-one of each field, and library code takes the config as an argument.
+A config is a frozen dataclass of such fields. It defines no flags: `flags.config` makes one from
+each field, and library code takes the config as an argument.
 
     @dataclasses.dataclass(frozen=True)
     class Options:
@@ -21,13 +21,13 @@ def option(
     lower: float | None = None,
     upper: float | None = None,
 ) -> Any:
-    """Returns a dataclass field with this default, and what its flag says and allows.
+    """Returns a dataclass field with the default, help and bounds of its flag.
 
     Args:
         default: the value without a flag.
         help: one or two sentences.
-        choices: the words allowed, or a function that returns them, for a table that is slow to
-            import or grows.
+        choices: the allowed words, or a function that returns them if the table is slow to import
+            or grows.
         lower: smallest allowed number.
         upper: largest allowed number.
     """

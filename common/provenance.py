@@ -1,4 +1,4 @@
-"""What a result was made with: versions, hardware, revision. Saved beside every result."""
+"""How a result was made: versions, hardware, revision. Saved beside every result."""
 
 import contextlib
 import importlib.metadata
@@ -28,7 +28,7 @@ def provenance() -> dict[str, Any]:
 
 
 def _versions() -> dict[str, str]:
-    """Returns the versions of those of the packages that are installed."""
+    """Returns the versions of the packages that are installed."""
     found = {}
     for name in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -37,7 +37,7 @@ def _versions() -> dict[str, str]:
 
 
 def _git_revision() -> str | None:
-    """Returns the commit of the checkout this runs from, None outside of one."""
+    """Returns the commit of the checkout that this runs from, or None outside a checkout."""
     folder = pathlib.Path(__file__).resolve().parent
     command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=12"]
     try:
@@ -47,7 +47,7 @@ def _git_revision() -> str | None:
 
 
 def _processor() -> str:
-    """Returns the processor's own name where the system tells it."""
+    """Returns the processor's own name if the system reports it."""
     try:
         lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
         return next(line.split(":", 1)[1].strip() for line in lines if "model name" in line)

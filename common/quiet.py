@@ -11,8 +11,8 @@ from typing import Any
 def quiet_tensorflow() -> None:
     """Makes the first import of TensorFlow silent, if it works.
 
-    Since TensorFlow 2.17, TF_CPP_MIN_LOG_LEVEL does not hold for what is logged while the libraries
-    load and look for GPUs. Who sets it wants to see messages, and gets all of them.
+    Since TensorFlow 2.17, TF_CPP_MIN_LOG_LEVEL does not silence messages logged while the libraries
+    load and look for GPUs. Users who set it want to see messages, and get all of them.
     """
     if "TF_CPP_MIN_LOG_LEVEL" not in os.environ and "tensorflow" not in sys.modules:
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"  # warnings stay
@@ -20,7 +20,7 @@ def quiet_tensorflow() -> None:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds TensorFlow as everybody does, but has it loaded by `_Loader`."""
+    """Finds TensorFlow in the usual way, but has `_Loader` load it."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name != "tensorflow":
@@ -39,7 +39,7 @@ class _Loader(importlib.abc.Loader):
         return self._loader.create_module(spec)
 
     def exec_module(self, module: Any) -> None:
-        """Loads the module and looks for devices, with stderr in a file that a failure shows."""
+        """Loads the module and looks for devices; stderr goes to a file, shown only on failure."""
         sys.stderr.flush()
         kept = os.dup(2)
         with tempfile.TemporaryFile() as file:

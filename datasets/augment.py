@@ -42,8 +42,7 @@ def random_affine(seed: tf.Tensor, count: int, size: int, warp: Warp) -> tf.Tens
     """Draws the affine maps of a batch of square images.
 
     A point p of the image, relative to the centre, goes to `R(angle) [[sx, k], [0, sy]] p + t`.
-    Resampling needs the way back, from a pixel of the result to where it came from, so the
-    inverse is what is returned.
+    Resampling maps a pixel of the result back to where it came from, so this returns the inverse.
 
     Args:
         seed: two integers, as for `tf.random.stateless_uniform`.
@@ -78,11 +77,11 @@ def random_affine(seed: tf.Tensor, count: int, size: int, warp: Warp) -> tf.Tens
 
 
 def affine(images: tf.Tensor, transforms: tf.Tensor) -> tf.Tensor:
-    """Resamples (batch, height, width) images bilinearly; what lies outside counts as 0.
+    """Resamples (batch, height, width) images bilinearly; pixels outside count as 0.
 
     Args:
         images: (batch, height, width) float32.
-        transforms: (batch, 8) rows as `random_affine` gives them.
+        transforms: (batch, 8) rows, as `random_affine` returns them.
     """
     warped = tf.raw_ops.ImageProjectiveTransformV3(
         images=images[..., None],
@@ -96,7 +95,7 @@ def affine(images: tf.Tensor, transforms: tf.Tensor) -> tf.Tensor:
 
 
 def gaussian_blur(images: tf.Tensor, sigmas: tf.Tensor) -> tf.Tensor:
-    """Blurs each of (batch, size, size) images with its own Gaussian; 0 lies outside.
+    """Blurs each of (batch, size, size) images with its own Gaussian; pixels outside count as 0.
 
     The blur is separable, so it is `K X K` with the symmetric matrix
     `K_ij = g(i - j) / sum over all integers n of g(n)`, `g(n) = exp(-n^2 / (2 sigma^2))`: two small

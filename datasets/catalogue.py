@@ -1,4 +1,4 @@
-"""Every data set by its name: how it is loaded, and the options it has of its own.
+"""Every data set by name: how to load it, and its own options.
 
     parts = load("image_folder", "photos", test=100, options=ImageFolderOptions(image_size=64))
     for images, labels in parts["train"].training_batches(batch_size=256, seed=0):
@@ -35,7 +35,7 @@ class Cifar100Options:
     """The options of CIFAR-100."""
 
     largest_shift: int = option(
-        4, "Pixels by which training images of cifar100 are shifted at most.", lower=0
+        4, "Largest shift of cifar100's training images, in pixels.", lower=0
     )
 
 
@@ -44,7 +44,7 @@ class ImageFolderOptions:
     """The options of image folders."""
 
     image_size: int = option(
-        112, "Height and width that the images of image_folder are scaled to.", lower=8
+        112, "Height and width of image_folder's images after scaling.", lower=8
     )
 
 
@@ -53,12 +53,12 @@ class DataSet:
     """A row of the table.
 
     Attributes:
-        load: (data_dir, options, validation, test, seed) -> the parts by name: "train", and as far
-            as there are any "validation", "test" and more. `validation` and `test` are numbers of
-            classes, or what the data set has in their place; `seed` is which go where.
-        options: frozen dataclass of `common.options.option` fields, what `load` gets one of.
-        needs_data_dir: whether there is nothing to load without a `data_dir`.
-        help: what the help of the flag says of it.
+        load: (data_dir, options, validation, test, seed) -> the parts by name: "train" and, if
+            there are any, "validation", "test" and more. `validation` and `test` are numbers of
+            classes, or the data set's own equivalent; `seed` decides which go where.
+        options: frozen dataclass of `common.options.option` fields; `load` gets an instance.
+        needs_data_dir: whether loading needs a `data_dir`.
+        help: its part of the flag's help.
     """
 
     load: Callable[..., "Mapping[str, Part]"]
@@ -82,25 +82,27 @@ def load(
 
     Args:
         name: a key of `DATASETS`.
-        data_dir: where the files are: a folder; the archive or folder of CIFAR-100; the file of
-            dense embeddings. Glyphs need none, and keep their cache there.
-        validation: number of validation classes; of CIFAR-100, validation images per class.
-        test: number of test classes; of no meaning to CIFAR-100. Glyphs have 200 and 1,134 where
-            both are 0. Shards cannot be split.
-        seed: which classes (or images) go where.
+        data_dir: where the files are: a folder; for CIFAR-100, the archive or folder; for dense
+            embeddings, a file. Glyphs need none, and keep their cache there.
+        validation: number of validation classes; for CIFAR-100, validation images per class.
+        test: number of test classes; CIFAR-100 ignores it. If both are 0, glyphs have 200 and
+            1,134. Shards cannot be split.
+        seed: decides which classes (or images) go where.
         options: of the data set's own type, `DATASETS[name].options`; its defaults if None.
 
     Returns:
-        The parts that are not empty: "train" and perhaps "validation", "test" and, of glyphs,
+        The parts that are not empty: "train" and perhaps "validation", "test" and, for glyphs,
         "distractors".
     """
     check_choice("name", name, DATASETS)
     row = DATASETS[name]
     if row.needs_data_dir and data_dir is None:
-        raise ValueError(f"data_dir=None: {name} has to be told where the files are")
+        raise ValueError(f"data_dir=None: expected the path of the files of {name}")
     options = row.options() if options is None else options
     if not isinstance(options, row.options):
-        raise ValueError(f"options={options!r}: expected {row.options.__name__}, those of {name}")
+        raise ValueError(
+            f"options={options!r}: expected {row.options.__name__}, the type for {name}"
+        )
     found = row.load(data_dir, options, validation, test, seed)
     parts = {key: part for key, part in found.items() if len(part)}
     if "train" not in parts:
@@ -132,8 +134,8 @@ def _tfrecords(
 
     if validation or test:
         raise ValueError(
-            f"validation={validation}, test={test}: expected 0, shards cannot be split; make them "
-            "of the training classes alone"
+            f"validation={validation}, test={test}: expected 0, since shards cannot be split; "
+            "write shards of the training classes only"
         )
     return {"train": tfrecords.open_shards(data_dir)}
 
@@ -141,7 +143,7 @@ def _tfrecords(
 def _split_by_class(
     load_all: "Callable[[Path, Any], Examples]",
 ) -> "Callable[..., dict[str, Examples]]":
-    """Returns the `load` of a data set of which (data_dir, options) give all examples."""
+    """Returns a `load` that calls `load_all(data_dir, options)` and splits the result by class."""
 
     def load_parts(
         data_dir: Path, options: Any, validation: int, test: int, seed: int
@@ -181,7 +183,6 @@ DATASETS: dict[str, DataSet] = {
     ),
     "dense_embeddings": DataSet(
         _split_by_class(_dense_embeddings),
-        help="vectors of another encoder with labels, .npz or as embed writes them, to learn a "
-        "sparse head on",
+        help="labelled vectors (.npz, or as embed writes them) to train a sparse head on",
     ),
 }

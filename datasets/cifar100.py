@@ -1,8 +1,8 @@
 """CIFAR-100 in its official pickle layout, from a folder or straight from the archive.
 
-60,000 colour images of 32x32 in 100 classes, 500 of each for training and 100 for testing
+60,000 colour images of 32x32 in 100 classes, each with 500 for training and 100 for testing
 (appendix "Cifar-100 results" of the paper). Training images are shifted and mirrored at random.
-Parts share their classes: the paper's precision is of test images among training images.
+Parts share their classes: the paper searches for test images among training images.
 """
 
 import dataclasses
@@ -36,7 +36,7 @@ def load(
             (`cifar-100-python.tar.gz`, or with another compression).
         validation_per_class: how many training images of each class are held out for validation.
         seed: which ones.
-        largest_shift: pixels by which training images are shifted at most, along each axis.
+        largest_shift: largest shift of training images along each axis, in pixels.
     """
     check_number("largest_shift", largest_shift, integer=True, minimum=0)
     path = pathlib.Path(path)

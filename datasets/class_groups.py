@@ -10,10 +10,10 @@ from sparse_embed.datasets.examples import Pick, shuffle_index, shuffled
 def class_groups(labels: np.ndarray, per_class: int) -> Pick:
     """Returns the order of a stream in which `per_class` examples of one class follow each other.
 
-    A pass has floor(n / per_class) groups of a class of n examples, in an order that mixes all
-    groups, and divides the class anew: no example comes twice in a pass, those that are left over
-    come in another one. Classes of fewer examples than `per_class` do not take part. Like
-    `shuffled`, the order is a function of position and seed alone.
+    Each pass divides a class of n examples anew into floor(n / per_class) groups, and shuffles the
+    groups of all classes together. No example comes twice in a pass; those left over come in
+    another one. Classes with fewer than `per_class` examples are left out. Like `shuffled`, the
+    order is a function of position and seed alone.
 
     Args:
         labels: (n,) class of each example.
@@ -26,7 +26,7 @@ def class_groups(labels: np.ndarray, per_class: int) -> Pick:
     total_groups = int(groups.sum())
     if total_groups == 0:
         raise ValueError(
-            f"per_class={per_class}: expected at most {counts.max(initial=0)}, the examples of the "
+            f"per_class={per_class}: expected at most {counts.max(initial=0)}, the size of the "
             "largest class"
         )
     first = tf.constant(np.cumsum(counts) - counts)  # of each class, in by_class

@@ -1,4 +1,4 @@
-"""Dense embeddings from somebody else's encoder, on which a sparse head can be learned.
+"""Dense embeddings from somebody else's encoder, to train a sparse head on.
 
     part = split_by_class(load("lfw_dlib128.npz"), test=2875)
     for embeddings, labels in part.train.training_batches(batch_size=256, seed=0):
@@ -33,14 +33,16 @@ def load(
     names = None
     if path.suffix == ".npz":
         if labels_path is not None:
-            raise ValueError(f"labels_path={labels_path}: expected None, {path} has the labels")
+            raise ValueError(
+                f"labels_path={labels_path}: expected None, since {path} holds the labels"
+            )
         labels_path = path
         arrays = _read(path, "an .npz of dense embeddings")
         absent = {"embeddings", "labels"} - set(arrays)
         if absent:
             raise ValueError(
-                f"{path}: expected the arrays 'embeddings' and 'labels', no {min(absent)!r} among "
-                f"{sorted(arrays)}"
+                f"{path}: expected the arrays 'embeddings' and 'labels', {min(absent)!r} is not "
+                f"among {sorted(arrays)}"
             )
         embeddings, labels, names = (
             arrays.get(name) for name in ("embeddings", "labels", "identities")
@@ -50,7 +52,7 @@ def load(
         embeddings = _read(path, "an .npy of dense embeddings")
         labels = _read(labels_path, f"an .npy of the labels of {path}")
     else:
-        raise ValueError(f"{path}: expected a file .npz or .npy of dense embeddings")
+        raise ValueError(f"{path}: expected an .npz or .npy file of dense embeddings")
     if embeddings.ndim != 2 or embeddings.dtype.kind != "f":
         raise ValueError(
             f"{path}: expected embeddings (n, dim) of floats, got {embeddings.shape} of "

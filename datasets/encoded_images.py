@@ -20,12 +20,12 @@ class EncodedImages(ABC):
     Args:
         image_shape: (height, width, channels), 1 channel for grey and 3 for colour.
         on_error: "raise" to stop at a broken image, "skip" to go on without it.
-        resize: whether an image of another size is scaled and cropped, or else is broken.
+        resize: whether an image of another size is scaled and cropped; if not, it counts as broken.
 
     Attributes:
         image_shape: (height, width, channels) of every image that comes out.
         resize: as given.
-        failures: row -> reason, of every image skipped so far.
+        failures: row -> reason, for every image skipped so far.
     """
 
     def __init__(self, image_shape: tuple[int, int, int], on_error: str, resize: bool):
@@ -41,7 +41,7 @@ class EncodedImages(ABC):
 
     @abstractmethod
     def read(self, row: int) -> bytes:
-        """Returns the encoded image, or raises ValueError or OSError saying where and why not.
+        """Returns the encoded image, or raises ValueError or OSError saying where and why.
 
         Called from several threads at once.
         """
@@ -85,7 +85,7 @@ class EncodedImages(ABC):
                 if self.check_or_report(row) is not None:
                     self._report(row, f"{self.describe(row)}: could not be read at first")
             if len(missing) == total:
-                raise ValueError(f"{self.failures[failed[0]]} (and so with all {total} images)")
+                raise ValueError(f"{self.failures[failed[0]]} (all {total} images fail)")
             return np.True_
 
         def fetch(chosen, labels):
@@ -106,7 +106,7 @@ class EncodedImages(ABC):
         """Decodes a batch; returns the images and which of them are good.
 
         A graph has no `try`, but a data set can ignore errors and go on with what is concatenated
-        to it. Tried are the whole batch at once, since most are good, then image by image.
+        to it. The whole batch is tried first, since most images are good, then each image.
         """
         blank = tf.zeros(self.image_shape, tf.uint8)
         signature = tf.TensorSpec(self.image_shape, tf.uint8)
@@ -147,7 +147,8 @@ class EncodedImages(ABC):
 def decode_image(data: tf.Tensor, image_shape: tuple[int, int, int], resize: bool) -> tf.Tensor:
     """Decodes one JPEG, PNG, GIF (its first frame) or BMP to uint8 of `image_shape`.
 
-    An image of another size is scaled and cropped if `resize`, and else fails like a broken one.
+    An image of another size is scaled and cropped if `resize`; otherwise it fails like a broken
+    one.
     """
     height, width, channels = image_shape
     image = tf.io.decode_image(data, channels=channels, expand_animations=False)

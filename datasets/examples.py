@@ -28,11 +28,11 @@ _BLOCK = 256  # examples that share a random seed where evaluation warps them
 
 
 class Part(Protocol):
-    """What a part of a data set must have, wherever its examples are."""
+    """The interface of a part of a data set, wherever its examples are stored."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one example: (height, width, channels) of an image, (dim,) of an embedding."""
+        """Shape of one example: (height, width, channels) of an image, (dim,) of an embedding."""
 
     @property
     def num_classes(self) -> int:
@@ -55,7 +55,7 @@ class Source(Protocol):
     def load(self, rows: tf.data.Dataset, total: int) -> tf.data.Dataset:
         """Turns batches of (row numbers, labels) into batches of (examples, labels).
 
-        A batch may come out smaller than it went in, where the source skips what is broken.
+        A batch may come out smaller than it went in, if the source skips broken examples.
 
         Args:
             rows: batches of ((batch,) int64, (batch,) int32).
@@ -83,14 +83,14 @@ class Examples:
     """Labelled examples: which rows of a source, and the class of each.
 
     Attributes:
-        name: of the data set.
-        shape: of one example: (height, width, channels) of an image, (dim,) of an embedding.
+        name: name of the data set.
+        shape: shape of one example: (height, width, channels) of an image, (dim,) of an embedding.
         source: where the examples come from.
         rows: (n,) int64, the rows of the source.
-        labels: (n,) int32 in [0, num_classes); -1 throughout, and no classes, if unlabelled.
+        labels: (n,) int32 in [0, num_classes); all -1, without classes, if unlabelled.
         class_names: name of each label.
-        augment: what training does to a batch of images, if anything.
-        view: what evaluation does to a block of images; None, as it mostly is, leaves them as they
+        augment: how training changes a batch of images, if at all.
+        view: how evaluation changes a block of images; None, the usual case, leaves them as they
             are.
     """
 
@@ -112,11 +112,11 @@ class Examples:
         return len(self.class_names)
 
     def take(self, positions: np.ndarray) -> "Examples":
-        """Returns the examples at the given positions (or where a mask is true) alone."""
+        """Returns only the examples at the given positions (or where a mask is true)."""
         return dataclasses.replace(self, rows=self.rows[positions], labels=self.labels[positions])
 
     def select(self, classes: np.ndarray) -> "Examples":
-        """Returns the examples of the given labels alone, re-numbered from 0 in ascending order."""
+        """Returns only the examples of the given labels, re-numbered from 0 in ascending order."""
         classes = np.unique(classes)
         part = self.take(np.isin(self.labels, classes))
         return dataclasses.replace(
@@ -132,7 +132,7 @@ class Examples:
 
         Every example comes once per pass, in a new order each time. The order is a stateless
         permutation of the row numbers, so shuffling is global and takes no memory, and `start_step`
-        takes up a training where it stopped without drawing what came before. Batch number t is a
+        resumes a training run without drawing the batches before it. Batch number t is a
         function of `seed`, `batch_size` and t alone, as long as no broken image is skipped.
 
         Args:
@@ -159,10 +159,10 @@ class Examples:
         return batches.prefetch(tf.data.AUTOTUNE)
 
     def evaluation_batches(self, batch_size: int, views: int = 1, seed: int = 1) -> tf.data.Dataset:
-        """Each example once, in order; where `view` warps it, `views` times, each time anew.
+        """Each example once, in order; with a `view`, `views` times, warped anew each time.
 
-        All examples come once, then all again. Item i is the same whatever `batch_size`, and for
-        its view whatever `views`.
+        All examples come once, then all again. Item i is the same for any `batch_size` and any
+        `views`.
 
         Args:
             batch_size: examples per batch.
@@ -183,8 +183,8 @@ class Examples:
     def stream(self, count: int, batch_size: int, seed: int) -> tf.data.Dataset:
         """Exactly `count` examples, shuffled pass after pass, each warped anew by `view`.
 
-        They are made as they are drawn: memory does not grow with `count`. Item i is the same
-        whatever `count` and `batch_size`, so a longer stream begins with a shorter one.
+        They are made as they are drawn: memory does not grow with `count`. Item i is the same for
+        any `count` and `batch_size`, so a longer stream begins with a shorter one.
 
         Returns:
             (examples, labels) as from `evaluation_batches`, in ceil(count / batch_size) batches.
@@ -202,7 +202,7 @@ class Examples:
             raise ValueError(f"{self.name}: expected at least one example, got none")
 
     def _block_size(self, batch_size: int) -> int:
-        """Warps are drawn per block: of a fixed size, for them not to depend on the batches."""
+        """Warps are drawn per block of a fixed size, so that they do not depend on the batches."""
         return batch_size if self.view is None else _BLOCK
 
     def _endless(self, size: int, seed: int, pick: Pick, start: int = 0) -> tf.data.Dataset:
@@ -255,7 +255,7 @@ def split_by_class(examples: Examples, validation: int = 0, test: int = 0, seed:
         examples: what to split.
         validation: number of validation classes.
         test: number of test classes; training gets all that are left.
-        seed: which classes go where.
+        seed: decides which classes go where.
     """
     check_number("validation", validation, integer=True, minimum=0)
     check_number("test", test, integer=True, minimum=0)
@@ -284,7 +284,7 @@ def hold_out(examples: Examples, per_class: int, seed: int = 0) -> tuple[Example
 
 
 def normalise(images: tf.Tensor) -> tf.Tensor:
-    """Returns `pixel / 255` of uint8 images as float32; what is float already stays as it is."""
+    """Returns `pixel / 255` of uint8 images as float32; floats stay as they are."""
     return tf.cast(images, tf.float32) / 255.0 if images.dtype == tf.uint8 else images
 
 
@@ -310,7 +310,7 @@ def shuffle_index(
     first = tf.fill(tf.shape(passes), tf.constant(seed, tf.int64))
     # The raw operation, because its wrapper mis-shapes a seed per position (TensorFlow 2.21). With
     # the default of 4 rounds, successive passes are alike (correlation up to 0.7) and neighbours
-    # stay together up to 12 times as often as chance; from 8 rounds on it is as often.
+    # stay together up to 12 times as often as by chance; from 8 rounds on, no more often.
     return tf.raw_ops.RandomIndexShuffle(
         index=index,
         seed=tf.stack([first, passes, stream], axis=1),

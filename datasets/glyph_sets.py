@@ -22,7 +22,8 @@ from sparse_embed.datasets import glyphs
 from sparse_embed.datasets.augment import Warp
 from sparse_embed.datasets.examples import Examples
 
-# Training warps by up to 12 degrees, exp(0.15) and 2 pixels: one set stays within, one does not.
+# Training warps by up to 12 degrees, exp(0.15) and 2 pixels: one set stays within that, the other
+# does not.
 EASY = Warp(rotation=6, scale=0.08, shear=0.08, translation=1.0, blur=0.5, noise=0.05)
 HARD = Warp(rotation=18, scale=0.22, shear=0.22, translation=3.0, blur=1.3, noise=0.15)
 
@@ -39,14 +40,14 @@ def draw_all(
     """Draws the images of every evaluation set and writes them, each with its labels beside it.
 
     Args:
-        folder: made if need be; files that are there already are written anew.
-        distractors: how many images are distractors of the identification, of label -1.
-        probe_classes: how many of the test classes the probes are from.
-        pairs: of each verification set.
+        folder: made if need be; existing files are overwritten.
+        distractors: number of distractors for identification, labelled -1.
+        probe_classes: number of test classes to take probes from.
+        pairs: number of pairs in each verification set.
 
     Returns:
-        The files, as `store` writes them, of "identification", "easy" and "hard". The labels are in
-        `<name>.labels.npy`.
+        The files of "identification", "easy" and "hard", as `store` writes them. Their labels are
+        in `<name>.labels.npy`.
     """
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -55,7 +56,7 @@ def draw_all(
 
     def keep(name: str, size: str, streams: list[tf.data.Dataset], labels: np.ndarray) -> None:
         files[name] = folder / f"{name}_{size}.npy"
-        # The images come last: where they are, their labels are too.
+        # The images come last: where they exist, their labels do too.
         with atomic_path(files[name].with_suffix(".labels.npy")) as temporary:
             np.save(temporary, labels)
         store(files[name], streams, len(labels))
@@ -73,15 +74,15 @@ def draw_all(
 def identification_parts(
     parts: dict[str, Examples], classes: int, seed: int = 0
 ) -> tuple[Examples, Examples]:
-    """Divides what no encoder was trained or chosen on into (probes, what distractors are made of).
+    """Divides the parts that no encoder was trained or chosen on: (probes, distractors).
 
-    The probes are the images of `classes` of the test classes, mates of the others of their class.
-    The distractors are from all other test classes and the classes kept for distractors.
+    The probes are the images of `classes` test classes, mates of the others of their class. The
+    distractors are made of all other test classes and the classes kept for distractors.
 
     Args:
-        parts: as of `glyphs.split`.
-        classes: of the probes.
-        seed: which ones.
+        parts: as `glyphs.split` returns them.
+        classes: number of probe classes.
+        seed: decides which ones.
     """
     test, more = parts["test"], parts["distractors"]
     check_number("classes", classes, integer=True, minimum=1, maximum=test.num_classes - 1)
@@ -100,17 +101,17 @@ def identification_parts(
 def verification_pairs(
     test: Examples, pairs: int = 6000, other_typeface: bool = True, seed: int = 0
 ) -> tuple[Examples, np.ndarray]:
-    """Draws pairs of images, every second one of one class and the others of two.
+    """Draws pairs of images; every second pair is from one class, the others from two.
 
     Args:
-        test: where the images are from; each class is drawn as often as any other.
-        pairs: how many.
-        other_typeface: whether the images of a pair of one class are from two typefaces and differ;
-            else they may be one image, to be warped twice.
+        test: the images to draw from; all classes are drawn equally often.
+        pairs: number of pairs.
+        other_typeface: whether the images of a same-class pair come from two typefaces and differ;
+            if not, they may be one image, warped twice.
         seed: of the draw.
 
     Returns:
-        The images, of which 2i and 2i + 1 are pair i; (pairs,) bool, whether it is of one class.
+        The images, 2i and 2i + 1 being pair i; (pairs,) bool, whether pair i is from one class.
     """
     check_number("pairs", pairs, integer=True, minimum=1)
     drawn = glyphs.source_of(test).images
@@ -187,6 +188,6 @@ def stored_batches(
 
 
 def views(images: Examples, warp: Warp | None = None, seed: int = 2) -> tf.data.Dataset:
-    """Each image once, in order, warped: by `Warp()` if None."""
+    """Each image once, in order, warped by `warp`, or by `Warp()` if None."""
     warped = dataclasses.replace(images, view=glyphs.warping(warp))
     return warped.evaluation_batches(batch_size=512, seed=seed)

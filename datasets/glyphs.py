@@ -8,10 +8,10 @@ split, not images, so that testing is on classes never seen in training, as with
     for images, labels in part["train"].training_batches(batch_size=256, seed=0):
         ...
 
-Images are warped in evaluation too, every view of them: typefaces may share an image, and equal
-items would make retrieval easy. Three views of the 1,134 test classes are about 30,000 items.
+Evaluation warps every view too: typefaces may share an image, and duplicates would make retrieval
+easy. Three views of the 1,134 test classes are about 30,000 items.
 
-`python -m sparse_embed.datasets.glyphs` prints what there is and how fast it comes.
+`python -m sparse_embed.datasets.glyphs` prints the sizes and the speed of the data set.
 """
 
 import collections
@@ -34,9 +34,9 @@ from sparse_embed.common.progress import progress_bar
 from sparse_embed.datasets.augment import Warp, augment
 from sparse_embed.datasets.examples import ArraySource, Augmentation, Examples, normalise
 
-# Typefaces that encode Unicode faithfully. Not among them: Computer Modern (`cm*`), which puts its
-# glyphs at other code points, STIX's private-use and large-bracket fonts, and the font of last
-# resort, which draws whole blocks alike.
+# Typefaces that encode Unicode faithfully. Left out: Computer Modern (`cm*`), which puts its glyphs
+# at other code points, STIX's private-use and large-bracket fonts, and the font of last resort,
+# which draws whole blocks alike.
 _TYPEFACES = ("DejaVu*.ttf", "STIXGeneral*.ttf")
 # Control, format, private use, surrogate and space: nothing to see, or no agreed meaning.
 _INVISIBLE = {"Cc", "Cf", "Co", "Cs", "Zl", "Zp", "Zs"}
@@ -59,14 +59,14 @@ class GlyphSource(ArraySource):
 
 
 def source_of(examples: Examples) -> GlyphSource:
-    """Returns the source of some glyphs, by whose rows it has images and typefaces."""
+    """Returns the source of some glyphs, which holds images and typefaces by row."""
     if not isinstance(examples.source, GlyphSource):
         raise ValueError(f"{examples.name}: expected glyphs")
     return examples.source
 
 
 def warping(warp: Warp | None = None) -> Augmentation:
-    """Returns what warps a batch of glyphs, by `Warp()` if None.
+    """Returns a function that warps a batch of glyphs, by `Warp()` if None.
 
     It turns (batch, size, size, 1) uint8 into float32, background 0 and ink 1 before unclipped
     noise.
@@ -112,7 +112,7 @@ def load(
 
 
 def _read_cache(path: pathlib.Path, size: int) -> Examples | None:
-    """Returns what the cache file holds, or None if it is absent, broken or something else."""
+    """Returns the content of the cache file, or None if it is absent, broken or of another kind."""
     try:
         with np.load(path) as stored:
             arrays = {name: stored[name] for name in _ARRAYS}
@@ -148,7 +148,7 @@ def _from_arrays(
 
 
 def _to_arrays(glyphs: Examples) -> dict[str, Any]:
-    """Returns the arrays of the cache file, with the images of `glyphs` alone."""
+    """Returns the arrays of the cache file, with only the images of `glyphs`."""
     source = source_of(glyphs)
     code_points = np.array([int(name[2:], 16) for name in glyphs.class_names], np.int32)
     values = (
@@ -165,7 +165,7 @@ def render(size: int = 32, min_fonts: int = 4) -> Examples:
     """Renders the data set: every visible code point found in at least `min_fonts` typefaces.
 
     Some code points look alike, as the Latin, Greek and Cyrillic capital A do. An image that
-    occurs in several classes is kept in the class of the lowest code point alone, and classes left
+    occurs in several classes is kept only in the class of the lowest code point, and classes left
     with fewer than `min_fonts` images are dropped; so no image has two labels. Within a class,
     typefaces may draw the same image (an upright and a slanted arrow): these stay, as views.
 
@@ -175,12 +175,12 @@ def render(size: int = 32, min_fonts: int = 4) -> Examples:
     """
     check_number("size", size, integer=True, minimum=8)
     check_number("min_fonts", min_fonts, integer=True, minimum=1)
-    glyphs = _without_twins(_rasterise(size, min_fonts), min_fonts)
+    glyphs = _without_duplicates(_rasterise(size, min_fonts), min_fonts)
     return _from_arrays(**_to_arrays(glyphs))  # without what was dropped
 
 
 def _rasterise(size: int, min_fonts: int) -> Examples:
-    """Draws all glyphs, twins included.
+    """Draws all glyphs, duplicates included.
 
     All typefaces share one scale, an em of 27/32 of the image, and one base line, so that small
     stays small and low stays low; a glyph that would leave the image is shifted, and shrunk if it
@@ -231,7 +231,7 @@ def _rasterise(size: int, min_fonts: int) -> Examples:
     for font, face in enumerate(progress):
         face.set_size(face.units_per_EM, 72)  # one font unit per pixel
         for point in wanted:
-            if not charmaps[font].get(point):  # absent, or the glyph for what is absent
+            if not charmaps[font].get(point):  # absent, or drawn as a missing glyph
                 continue
             face.load_char(point, flags=no_hinting)
             vertices, codes = face.get_path()
@@ -268,7 +268,7 @@ def _rasterise(size: int, min_fonts: int) -> Examples:
     )
 
 
-def _without_twins(glyphs: Examples, min_fonts: int) -> Examples:
+def _without_duplicates(glyphs: Examples, min_fonts: int) -> Examples:
     """Drops images that a lower label has too, then classes with fewer than `min_fonts` images."""
     first_label: dict[bytes, int] = {}
     keep = np.array(
@@ -295,7 +295,7 @@ def split(
 
     Args:
         glyphs: what to split.
-        seed: which classes go where.
+        seed: decides which classes go where.
         validation: number of validation classes.
         test: number of test classes.
         distractors: number of classes for the distractors; training gets all that are left.
@@ -326,10 +326,10 @@ def contact_sheet(
     seed: int = 0,
     warp: Warp | None = None,
 ) -> None:
-    """Writes a picture (PNG) of some classes: as the typefaces draw them, and warped.
+    """Writes a figure (PNG) of some classes: as the typefaces draw them, and warped.
 
     Args:
-        glyphs: where the images are from.
+        glyphs: the images to draw from.
         path: the file to write.
         rows: number of classes, drawn by `seed` among those found in most typefaces.
         views: warped images per class.
@@ -394,13 +394,15 @@ def main() -> None:
     """Renders the data set and prints its sizes and its speed."""
     start = time.process_time()
     drawn = _rasterise(size=32, min_fonts=4)
-    glyphs = _without_twins(drawn, min_fonts=4)
+    glyphs = _without_duplicates(drawn, min_fonts=4)
     seconds = time.process_time() - start
     fonts = len(source_of(glyphs).fonts)
     print(f"rendered from {fonts} typefaces in {seconds:.1f} seconds of one core")
     print(f"all: {drawn.num_classes:,} classes, {len(drawn):,} images")
-    print(f"twins dropped: {len(drawn) - len(_without_twins(drawn, min_fonts=1)):,} images")
-    print(f"classes of 4 and more left: {glyphs.num_classes:,} classes, {len(glyphs):,} images")
+    print(
+        f"duplicates dropped: {len(drawn) - len(_without_duplicates(drawn, min_fonts=1)):,} images"
+    )
+    print(f"classes of at least 4 left: {glyphs.num_classes:,} classes, {len(glyphs):,} images")
     parts = split(glyphs)
     for name, part in parts.items():
         print(f"{name}: {part.num_classes:,} classes, {len(part):,} images")

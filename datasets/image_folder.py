@@ -20,10 +20,10 @@ _SUFFIXES = {".jpg", ".jpeg", ".png", ".gif", ".bmp"}
 
 
 class ImageFiles(EncodedImages):
-    """Images that are a file each.
+    """Images stored one per file.
 
     Attributes:
-        paths: of the image in each row.
+        paths: path of the image in each row.
     """
 
     def __init__(
@@ -51,11 +51,11 @@ class ImageFiles(EncodedImages):
 def load(
     folder: str | os.PathLike[str], image_shape: tuple[int, int, int], on_error: str = "raise"
 ) -> Examples:
-    """Finds the images of a folder per class; the folders' names are the classes' names.
+    """Finds images stored in a folder per class; the folders' names are the classes' names.
 
     Args:
         folder: its sub-folders are the classes, and may have sub-folders of their own. Files that
-            are not named like images (.jpg, .jpeg, .png, .gif, .bmp) do not count, nor do folders
+            are not named like images (.jpg, .jpeg, .png, .gif, .bmp) are ignored, as are folders
             without images.
         image_shape: (height, width, channels), 1 channel for grey and 3 for colour.
         on_error: what happens at a broken image when it is read: "raise", or "skip" with a warning.
@@ -108,11 +108,11 @@ def load_flat(
 def kept_paths(examples: Examples) -> list[pathlib.Path]:
     """Returns the paths of all images but those skipped so far, in order.
 
-    After a run through `evaluation_batches` these are the images that came, one by one.
+    After a pass over `evaluation_batches`, these are the images that came out, one by one.
     """
     source = examples.source
     if not isinstance(source, ImageFiles):
-        raise ValueError(f"{examples.name}: expected images that are a file each")
+        raise ValueError(f"{examples.name}: expected images stored one per file")
     return [source.paths[row] for row in examples.rows.tolist() if row not in source.failures]
 
 

@@ -1,12 +1,12 @@
-"""MegaFace and FaceScrub as the official development kit has them.
+"""MegaFace and FaceScrub in the layout of the official development kit.
 
 A list is JSON with the images' `path`, relative to the folder of images, and for FaceScrub (the
 probes) the `id` of each; MegaFace (the distractors) has none. InsightFace's noise lists name images
-that are of somebody else, or no faces. The kit's feature files are int32 `rows, cols, 4 * cols, 5`
-(5 is OpenCV's code of float32), then rows x cols float32, all little-endian: one file per image, of
+that show somebody else, or no face. The kit's feature files are int32 `rows, cols, 4 * cols, 5` (5
+is OpenCV's code of float32), then rows x cols float32, all little-endian: one file per image, of
 dim rows and 1 column.
 
-Nothing is ever put in the place of an image: what is missing or noisy is left out and named.
+No image is ever replaced by another: missing and noisy ones are left out and named.
 """
 
 import json
@@ -33,8 +33,8 @@ class ImageList(NamedTuple):
     """A list of the development kit.
 
     Attributes:
-        name: of its file.
-        paths: of the images, relative to the folder of all images.
+        name: name of its file.
+        paths: paths of the images, relative to the folder of all images.
         ids: identity of each image, None for distractors.
     """
 
@@ -87,7 +87,7 @@ def read_noises(path: str | os.PathLike[str]) -> frozenset[str]:
 def noisy_images(images: ImageList, noises: Collection[str]) -> np.ndarray:
     """Returns which images are noisy, (n,) bool.
 
-    MegaFace's noise list has whole paths, FaceScrub's the last part alone.
+    MegaFace's noise list has whole paths, FaceScrub's only the last part.
     """
     return np.array(
         [path in noises or path.rpartition("/")[2] in noises for path in images.paths], bool
@@ -156,7 +156,7 @@ def read_features(path: str | os.PathLike[str]) -> np.ndarray:
 
 
 def write_features(path: str | os.PathLike[str], features: np.ndarray) -> None:
-    """Writes a feature file; a vector becomes a column, as the development kit has it."""
+    """Writes a feature file; a vector becomes a column, as in the development kit."""
     matrix = np.asarray(features, "<f4")
     matrix = matrix[:, None] if matrix.ndim == 1 else matrix
     if matrix.ndim != 2:
@@ -185,7 +185,7 @@ def write_feature_tree(
 def read_feature_tree(
     folder: str | os.PathLike[str], paths: Sequence[str], ending: str
 ) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Reads what the kit, or `write_feature_tree`, wrote for the given images.
+    """Reads the files that the kit or `write_feature_tree` wrote for the given images.
 
     Returns:
         (features, missing): float32, a row for each path that has a file, in their order; and the

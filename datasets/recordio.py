@@ -1,9 +1,10 @@
 """InsightFace's training sets (`train.rec`, `train.idx`, `property`), read without MXNet.
 
-A `.rec` file is a row of records: u32 magic, u32 whose upper 3 bits say whether the record goes on
-and whose lower 29 are a length, that many bytes, zeros up to a multiple of 4. Where the content
-itself holds the magic at a multiple of 4, the writer ends a part there and leaves the four bytes
-out (flags 1 first part, 2 middle, 3 last; 0 is a record in one part); the reader puts them back.
+A `.rec` file is a sequence of records: u32 magic, u32 whose upper 3 bits say whether the record
+goes on and whose lower 29 are a length, that many bytes, zeros up to a multiple of 4. Where the
+content itself holds the magic at a multiple of 4, the writer ends a part there and leaves the four
+bytes out (flags 1 first part, 2 middle, 3 last; 0 is a record in one part); the reader puts them
+back.
 
 The content of a record is u32 flag, f32 label, u64 id, u64 id2, then `flag` f32 labels if flag > 0,
 then the encoded image. Record 0 has the labels (first identity key, end); the identity records have
@@ -31,7 +32,7 @@ _WHOLE, _FIRST, _MIDDLE, _LAST = range(4)
 
 
 class Record(NamedTuple):
-    """What a record holds.
+    """The content of a record.
 
     Attributes:
         labels: (1,) float32 if the label is a scalar, else all of them.
@@ -45,7 +46,7 @@ class Record(NamedTuple):
 
 
 def unpack(content: bytes) -> Record:
-    """Takes the content of a record apart; raises ValueError if it is too short."""
+    """Parses the content of a record; raises ValueError if it is too short."""
     if len(content) < _HEADER.size:
         raise ValueError(f"{len(content)} bytes, too few for the header of {_HEADER.size}")
     flag, label, _, _ = _HEADER.unpack_from(content)
@@ -65,7 +66,7 @@ class RecordFile:
     Only the index is kept in memory: 16 bytes per record.
 
     Attributes:
-        path: of the `.rec` file.
+        path: path of the `.rec` file.
         keys: (n,) int64, ascending.
         offsets: (n,) int64, where in the file each record starts.
     """
@@ -84,14 +85,14 @@ class RecordFile:
         twice = np.flatnonzero(np.diff(self.keys) == 0)
         if twice.size:
             raise ValueError(f"{index_path}: key {self.keys[twice[0]]} comes twice")
-        self._file = open(self.path, "rb", buffering=0)  # noqa: SIM115 - open as long as we live
+        self._file = open(self.path, "rb", buffering=0)  # noqa: SIM115 - open for our lifetime
         self._size = os.fstat(self._file.fileno()).st_size
         outside = np.flatnonzero((self.offsets < 0) | (self.offsets > self._size - _PART.size))
         if outside.size:
             self.fail(int(self.keys[outside[0]]), f"outside the {self._size} bytes of the file")
 
     def read(self, key: int) -> bytes:
-        """Returns the content of the record, put together again if it is in parts."""
+        """Returns the content of the record, joined if it is in parts."""
         start = self.offset(key)
         descriptor = self._file.fileno()
         parts: list[bytes] = []
@@ -106,7 +107,7 @@ class RecordFile:
             if flag not in ((_MIDDLE, _LAST) if parts else (_WHOLE, _FIRST)):
                 self.fail(key, f"part {len(parts)} has the continuation flag {flag}")
             end = start + _PART.size + (length + 3) // 4 * 4
-            # Before reading, because a damaged length would have half a gigabyte allocated.
+            # Checked before reading, because a damaged length would allocate half a gigabyte.
             if end > self._size:
                 self.fail(key, f"the file ends before the record does, at byte {self._size}")
             parts.append(os.pread(descriptor, length, start + _PART.size))
@@ -117,7 +118,7 @@ class RecordFile:
             start = end
 
     def unpack(self, key: int) -> Record:
-        """Reads a record and takes it apart."""
+        """Reads and parses a record."""
         content = self.read(key)
         try:
             return unpack(content)
@@ -148,15 +149,15 @@ def load(
 ) -> Examples:
     """Opens a training set; images are read when batches need them.
 
-    Which class an image is of is known from the identity records, one of whose images is looked
-    at; each record's own label is checked against it when the image is read.
+    The identity records, and one image of each identity, give the class of every image; each
+    image's own label is checked against it when the image is read.
 
     Args:
         folder: holds `<name>.rec`, `<name>.idx` and `property`.
-        name: of the two files.
+        name: name of the two files.
         on_error: what happens at a broken record or image when batches need it: "raise", or "skip"
-            with a warning. What has to be read to know the labels raises in any case.
-        scan_labels: read the label of every record instead, with a progress bar. Always done where
+            with a warning. A broken record that is needed for the labels always raises.
+        scan_labels: read the label of every record instead, with a progress bar. Always done if
             there are no identity records.
     """
     folder = pathlib.Path(folder)
@@ -182,7 +183,7 @@ def load(
 
 
 class _FaceImages(EncodedImages):
-    """The images of a training set, row i being the i-th image key."""
+    """The images of a training set; row i is the i-th image key."""
 
     def __init__(self, records, keys, labels, num_classes, image_shape, on_error):
         super().__init__(image_shape, on_error, resize=False)
@@ -263,7 +264,7 @@ def _labels_of_ranges(
         key = int(min(starts[wrong[0]], ends[wrong[0]]))
         raise ValueError(
             f"{records.path}: key {key} is in no identity's range, or in two; scan_labels=True "
-            "takes the labels from the images alone"
+            "takes the labels from the images only"
         )
     labels = [_label(records, int(key), num_classes) for key in ranges[:, 0]]
     return np.repeat(np.array(labels, np.int32), np.diff(ranges)[:, 0])

@@ -14,7 +14,7 @@ from typing import Any, Literal, NoReturn
 
 import numpy as np
 
-# What NumPy (1 and 2) and Python 3's protocol 2 name in a pickle of arrays and bytes -> our name.
+# Names in pickles of arrays and bytes, by NumPy 1 and 2 and Python 3's protocol 2 -> our names.
 _ADMITTED = {
     "numpy ndarray": "ndarray",
     "numpy dtype": "dtype",
@@ -47,7 +47,7 @@ class RestrictedPickleError(pickle.UnpicklingError, ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class _Global:
-    """Stands on the stack for the thing that a name of `_ADMITTED` means."""
+    """Stands on the stack for what a name in `_ADMITTED` means."""
 
     name: str
 
@@ -78,8 +78,8 @@ class _Machine:
         self._position = 0
         self._stack: list[Any] = []
         self._memo: dict[int, Any] = {}
-        # A pickle may refer to one long string many times and have it copied at each. An honest
-        # writer has each byte of an array in the file once; it is copied as bytes and as array.
+        # A pickle may refer to one long string many times and have it copied each time. An honest
+        # file holds each byte of an array once; it is copied as bytes and as an array.
         self._budget = 2 * len(data)
 
     def run(self) -> Any:
@@ -178,7 +178,7 @@ class _Machine:
         return _Global(_ADMITTED[name])
 
     def _reduce(self, function: Any, arguments: Any) -> Any:
-        """What the call of an admitted name would give; each checks its arguments itself."""
+        """Returns what a call of an admitted name would; each checks its own arguments."""
         match function, arguments:
             case _Global("reconstruct"), (_Global("ndarray"), (0,), bytes() | str()):
                 return np.empty(0, np.uint8)  # filled by the BUILD that follows
@@ -234,4 +234,4 @@ class _Machine:
     def _spend(self, size: int) -> None:
         self._budget -= size
         if self._budget < 0:
-            self._refuse("the pickle has more content made from it than it holds")
+            self._refuse("the pickle expands to more content than it holds")

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 
 def random_flip(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-    """Mirrors each image left to right with probability 1/2, as faces are in training."""
+    """Mirrors each image left to right with probability 1/2, as in training on faces."""
     count = tf.shape(images)[0]
     _, width, channels = images.shape[1:]
     # Reversing is several times faster on rows of pixels than on a batch of images, and choosing
@@ -21,7 +21,7 @@ def random_flip(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
 
 
 def random_shift(images: tf.Tensor, seed: tf.Tensor, largest: int) -> tf.Tensor:
-    """Shifts each image by up to `largest` pixels along each axis; black comes in.
+    """Shifts each image by up to `largest` pixels along each axis; black fills the gap.
 
     It is the usual "pad by `largest`, then crop at random" of CIFAR.
     """
@@ -36,6 +36,6 @@ def random_shift(images: tf.Tensor, seed: tf.Tensor, largest: int) -> tf.Tensor:
 
 
 def random_shift_flip(images: tf.Tensor, seed: tf.Tensor, largest: int = 4) -> tf.Tensor:
-    """Shifts, then mirrors each image, as CIFAR's are in training."""
+    """Shifts, then mirrors each image, as in training on CIFAR."""
     first, second = tf.unstack(tf.random.experimental.stateless_split(seed, 2))
     return random_flip(random_shift(images, first, largest), second)

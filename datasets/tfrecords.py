@@ -40,7 +40,7 @@ class Shards:
 
     Attributes:
         folder: where they are.
-        name: of the data set.
+        name: name of the data set.
         shape: (height, width, channels) of an image.
         resize: whether images of another size are scaled and cropped to `shape`.
         num_examples: number of images.
@@ -85,7 +85,9 @@ class Shards:
         check_number("seed", seed, integer=True, minimum=0)
         check_number("start_step", start_step, integer=True, minimum=0)
         if pick is not None:
-            raise ValueError("pick: expected None, shards are read in the order of their files")
+            raise ValueError(
+                "pick: expected None, since shards are read in the order of their files"
+            )
 
         def finish(step, records):
             images, labels = self._decode(records)
@@ -137,8 +139,8 @@ def write_shards(
 ) -> Shards:
     """Copies images on disk into shards.
 
-    A shard appears under its name only when it is whole; called again after an interruption with
-    the same arguments, this goes on with the shards that are not there yet.
+    A shard appears under its name only when it is whole. After an interruption, a call with the
+    same arguments writes the shards that are still missing.
 
     Args:
         examples: images of a source on disk, whose `on_error` says what happens to broken ones.
@@ -182,7 +184,7 @@ def write_shards(
 
 
 def open_shards(folder: str | os.PathLike[str]) -> Shards:
-    """Returns what `write_shards` left in a folder."""
+    """Returns the shards that `write_shards` wrote to a folder."""
     folder = pathlib.Path(folder)
     manifest = _manifest(folder)
     if manifest is None or manifest.get("num_examples") is None:
@@ -229,7 +231,7 @@ def _serialize(image: bytes, label: int) -> bytes:
 
 
 def _start(folder: pathlib.Path, plan: dict[str, Any]) -> None:
-    """Writes the plan down, or makes sure that an earlier run had the same one."""
+    """Writes the plan, or checks that an earlier run had the same one."""
     earlier = _manifest(folder)
     if earlier is None:
         _save(folder, plan)
@@ -240,7 +242,7 @@ def _start(folder: pathlib.Path, plan: dict[str, Any]) -> None:
                     f"{folder}: holds other shards: {name} is {str(earlier.get(name))[:80]}, "
                     f"expected {str(value)[:80]}"
                 )
-    for unfinished in folder.glob(".*.tfrecord"):  # what a killed run left
+    for unfinished in folder.glob(".*.tfrecord"):  # left by a killed run
         unfinished.unlink()
 
 

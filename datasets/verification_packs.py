@@ -32,7 +32,7 @@ def load(path: str | os.PathLike[str], image_shape: tuple[int, int, int] = (112,
     """Reads a pack without running what its pickle says; broken images raise when they are read.
 
     Raises:
-        ValueError: if the file is no pack, or a `RestrictedPickleError` if it holds more than that.
+        ValueError: if the file is not a pack; a `RestrictedPickleError` if it holds more than that.
     """
     path = pathlib.Path(path)
     value = restricted_pickle.loads(path.read_bytes(), str(path))
@@ -46,7 +46,7 @@ def load(path: str | os.PathLike[str], image_shape: tuple[int, int, int] = (112,
             f"{path}: {len(entries)} images, expected two for each of {len(same)} pairs"
         )
     if not all(isinstance(item, bool | np.bool_ | int) and item in (0, 1) for item in same):
-        raise ValueError(f"{path}: expected issame to hold True and False alone")
+        raise ValueError(f"{path}: expected issame to hold only True and False")
     count = len(entries)
     images = Examples(
         name=path.stem,

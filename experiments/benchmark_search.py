@@ -1,4 +1,4 @@
-r"""Times exact sparse search beside everything else that answers the same queries.
+r"""Times exact sparse search beside other methods that answer the same queries.
 
     python -m sparse_embed.experiments.benchmark_search --output=runs/search_speed.json
     python -m sparse_embed.experiments.benchmark_search --k=10 --methods=Algorithm1,SINDI
@@ -6,11 +6,11 @@ r"""Times exact sparse search beside everything else that answers the same queri
 
 The workload is made up (see `benchmarks.workload`), or read from `--database` and `--query_file`,
 CSR matrices in SciPy's `.npz`. Methods are built one after the other and then timed in turns, query
-by query, so that what else the machine does meets all of them alike. Exact methods must agree, or
-the script fails. Of an approximate method the fastest settings that reach `--min_recall` are shown.
-sparse_dot_topn, Seismic (pyseismic-lsr) and SINDI (pyvsag) take part where they are installed.
-`--growth` also times SparseIndex and Algorithm 1 over numbers of rows and of non-zeros, and draws
-the times beside the output.
+by query, so that other load on the machine affects all of them alike. Exact methods must agree, or
+the script fails. For an approximate method, the fastest settings that reach `--min_recall` are
+shown. sparse_dot_topn, Seismic (pyseismic-lsr) and SINDI (pyvsag) take part where they are
+installed. `--growth` also times SparseIndex and Algorithm 1 over numbers of rows and of non-zeros,
+and draws the times beside the output.
 """
 
 import os
@@ -31,15 +31,13 @@ from sparse_embed.retrieval import BASELINES, sparsity_metrics
 _ROWS = flags.DEFINE_integer("rows", 999_000, "Rows of the database.", lower_bound=1)
 _DIMS = flags.DEFINE_integer("dims", 1024, "Dimensions of the sparse rows.", lower_bound=1)
 _NNZ = flags.DEFINE_integer("nnz", 32, "Mean non-zeros per row, roughly.", lower_bound=1)
-_NUM_QUERIES = flags.DEFINE_integer(
-    "num_queries", 200, "How many queries are timed.", lower_bound=1
-)
+_NUM_QUERIES = flags.DEFINE_integer("num_queries", 200, "How many queries to time.", lower_bound=1)
 _SIGNED = flags.DEFINE_bool("signed", False, "Whether values have random signs.")
 _QUERY_FILE = flags.DEFINE_string("query_file", None, "Queries that go with --database.")
 _NUM_THREADS = flags.DEFINE_integer(
-    "num_threads", os.cpu_count() or 1, "Threads of the rows that use several.", lower_bound=1
+    "num_threads", os.cpu_count() or 1, "Threads of the methods that use several.", lower_bound=1
 )
-_METHODS = flags.DEFINE_list("methods", [], "Which methods to time; empty for all there are.")
+_METHODS = flags.DEFINE_list("methods", [], "Which methods to time; empty for all.")
 _DENSE_DIMS = flags.DEFINE_integer("dense_dims", 512, "Width of dense embeddings.", lower_bound=8)
 _MIN_RECALL = flags.DEFINE_float(
     "min_recall", 0.99, "Recall that approximate methods must reach.", lower_bound=0, upper_bound=1
@@ -58,7 +56,7 @@ def load_csr(flag: str, value: str | None) -> scipy.sparse.csr_array:
 
 
 def chosen_methods() -> list[str]:
-    """Returns what --methods names, SparseIndex first; `baselines` are those on dense rows."""
+    """Returns the methods in --methods, SparseIndex first; `baselines` are those on dense rows."""
     known = list(search_speed.all_methods())
     names = [*_METHODS.value] or known
     if "baselines" in names:
@@ -89,7 +87,7 @@ def main() -> None:
     """Runs the benchmark that the flags describe."""
     output = app.writable_file("output", OUTPUT.value, ".json") if OUTPUT.value else None
     if _GROWTH.value and output is None:
-        raise UsageError("--growth draws beside --output: expected --output=FILE.json")
+        raise UsageError("--growth: expected --output=FILE.json, to draw beside it")
     if _DENSE_DIMS.value % 8:
         raise UsageError(f"--dense_dims={_DENSE_DIMS.value}: expected a multiple of 8")
     names = chosen_methods()

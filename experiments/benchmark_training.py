@@ -1,11 +1,11 @@
-r"""Prints how fast training is, and what pipeline and callbacks take of it.
+r"""Prints how fast training is, and how much time the pipeline and the callbacks take.
 
     python -m sparse_embed.experiments.benchmark_training --preset=glyphs_flops
 
-Times in turn, round by round, so that other work on the machine does not favour one of them:
-- "training": what `train` does, with its data pipeline, its curves, guards and checkpoints;
-- "bare": the same network on one batch that is in memory, nothing but forward, backward, update;
-- "pytorch": that in PyTorch (`--model=convnet` with arcface and flops, where torch is installed).
+Times these in turn, round by round, so that other load on the machine does not favour one of them:
+- "training": `train` itself, with its data pipeline, curves, guards and checkpoints;
+- "bare": the same network on one batch in memory, only forward, backward and update;
+- "pytorch": the same in PyTorch (`--model=convnet` with arcface and flops, if torch is there).
 The first round, in which TensorFlow compiles, does not count.
 """
 
@@ -23,7 +23,7 @@ from sparse_embed.flags.output import OUTPUT
 from sparse_embed.flags.train_config import LoggingConfig
 
 train_flags.define()
-_ROUNDS = flags.DEFINE_integer("rounds", 6, "Rounds that are timed.", lower_bound=1)
+_ROUNDS = flags.DEFINE_integer("rounds", 6, "Rounds to time.", lower_bound=1)
 _ROUND_STEPS = flags.DEFINE_integer(
     "round_steps", LoggingConfig().summary_every, "Steps of each in a round.", lower_bound=1
 )

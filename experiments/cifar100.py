@@ -1,14 +1,14 @@
-"""The paper's table of CIFAR-100 (appendix "Cifar-100 results"), with ours beside it.
+"""The paper's table of CIFAR-100 (appendix "Cifar-100 results"), with our results beside it.
 
     python -m sparse_embed.experiments.cifar100 --data_dir=cifar-100-python.tar.gz
     python -m sparse_embed.experiments.cifar100 --report_only
 
-Trains what is not in --run_dir yet, each model as its preset `cifar100_<name>` says, and all but
-the dense one from its weights; chooses the weight of the penalty on validation images, within the
-paper's F; evaluates all on the test images; leaves a record of every encoder in
-<run_dir>/cifar100/records, and prints the table from those records alone. Flags of `train` that are
-given here go to every training run. A run that was stopped goes on from its last checkpoint when
-the script is called again.
+Trains the models that are not in --run_dir yet, each by its preset `cifar100_<name>`, and all but
+the dense one from its weights. Chooses the weight of the penalty on validation images, within the
+paper's F. Evaluates all models on the test images, writes a record of every encoder to
+<run_dir>/cifar100/records, and prints the table from those records. Flags of `train` given here go
+to every training run. A run that was stopped resumes from its last checkpoint when the script is
+called again.
 """
 
 from absl import flags
@@ -28,11 +28,11 @@ train_flags.define()
 _RESULTS = flags.DEFINE_string(
     "results", str(recorded("cifar100")), "Folder of recorded results, for --report_only."
 )
-_REPORT_ONLY = flags.DEFINE_bool("report_only", False, "Print the table of --results, no more.")
+_REPORT_ONLY = flags.DEFINE_bool("report_only", False, "Only print the table of --results.")
 
 
 def main() -> None:
-    """Trains and evaluates what is missing, and prints the table."""
+    """Trains and evaluates the missing models, and prints the table."""
     if _REPORT_ONLY.value:
         results = app.existing_path("results", _RESULTS.value, plans.RECORDS)
         print(table(records.load(results / plans.RECORDS)))

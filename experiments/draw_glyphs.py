@@ -1,4 +1,4 @@
-"""Draws the evaluation sets of glyphs once, so that every encoder embeds the very same images.
+"""Draws the evaluation sets of glyphs once, so that every encoder embeds the same images.
 
     python -m sparse_embed.experiments.draw_glyphs --images_dir=runs/images --distractors=1000000
 

@@ -5,7 +5,7 @@
 An encoder with a relu or soft_threshold activation gives sparse embeddings (CSR, `.npz`), one
 without activation dense ones (`.npy`); both come with labels and provenance, and dense ones can be
 trained on (`--dataset=dense_embeddings`). With --saved_model the encoder is the SavedModel that
-training has exported, not the `.keras` file: both give the same.
+`train` exported instead of the `.keras` file: both give the same embeddings.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ _SPLIT = flags.DEFINE_string(
     "split", "test", "Part of the data set, such as train, validation or test."
 )
 _VIEWS = flags.DEFINE_integer(
-    "views", 3, "How many warped views of each glyph are embedded.", lower_bound=1
+    "views", 3, "How many warped views of each glyph to embed.", lower_bound=1
 )
 _COUNT = flags.DEFINE_integer(
     "count", 100_000, "How many distractors to make; only with --split=distractors.", lower_bound=1
@@ -36,14 +36,14 @@ _COUNT = flags.DEFINE_integer(
 _INPUTS_OUTPUT = flags.DEFINE_string(
     "inputs_output",
     None,
-    "With --dataset=dense_embeddings, where the vectors that were encoded go (.npy), scaled to "
-    "unit norm: what re-ranks the sparse ones.",
+    "With --dataset=dense_embeddings, where to write the input vectors (.npy), scaled to unit "
+    "norm, to re-rank the sparse ones with.",
 )
 _CODES_OUTPUT = flags.DEFINE_string(
     "codes_output",
     None,
-    "With a run of --loss=sdh, where the hash codes go (.npz), ones in the largest dimensions of "
-    "each embedding: what SDHSearch searches.",
+    "With a run of --loss=sdh, where to write the hash codes (.npz) for SDHSearch: ones in the "
+    "largest dimensions of each embedding.",
 )
 
 

@@ -1,4 +1,4 @@
-r"""Embeds MegaFace's probes (FaceScrub) and distractors: the file that `evaluate_megaface` takes.
+r"""Embeds MegaFace's probes (FaceScrub) and distractors in one file, for `evaluate_megaface`.
 
     python -m sparse_embed.experiments.embed_megaface --model_dir=runs/mobilefacenet_flops_300 \
         --probe_list=facescrub_features_list.json --probe_images=facescrub_aligned \
@@ -8,8 +8,8 @@ r"""Embeds MegaFace's probes (FaceScrub) and distractors: the file that `evaluat
         --output=runs/mobilefacenet_flops_300/identification.npz
 
 Lists and noise lists are those of the development kit and of InsightFace. Images in a noise list
-are left out, which is printed and kept with the embeddings; without the list, nothing is left out.
-A run with --loss=sdh gives hash codes.
+are left out, which is printed and noted in the file; without a list, none is left out. A run with
+--loss=sdh gives hash codes.
 """
 
 import pathlib
@@ -39,7 +39,7 @@ for _kind in KINDS:
 
 
 def select(kind: str, shape: tuple[int, int, int]) -> tuple["Selection", dict[str, Any]]:
-    """Finds the images of one kind; returns them, and a note of what was left out and why."""
+    """Finds the images of one kind; returns them, and a note on what was left out and why."""
     from sparse_embed.datasets import megaface
 
     values = {name: flags.FLAGS[f"{kind}_{name}"].value for name in ("list", "images", "noises")}
@@ -82,7 +82,7 @@ def main() -> None:
         left_out |= more
         vectors, part_labels = embed(encode, selection.examples.evaluation_batches(256), sparse)
         parts.append(vectors)
-        labels.append(part_labels)  # -1 of distractors
+        labels.append(part_labels)  # -1 for distractors
     rows = scipy.sparse.vstack(parts, format="csr") if sparse else np.concatenate(parts)
     found = Embeddings(rows, np.concatenate(labels), note(run, megaface=left_out))
     embedding_files.save(output, found)

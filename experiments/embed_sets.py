@@ -3,9 +3,8 @@ r"""Embeds the stored evaluation sets of glyphs with every encoder of a run, bes
     python -m sparse_embed.experiments.embed_sets --model_dir=runs/flops \
         --sets=runs/images/identification_400_1000000.npy,runs/images/easy_6000.npy
 
-A set is called what its file's name begins with. A run with --reg_path has an encoder for every
-weight, and all of them are used. Sparse Deep Hashing makes codes of the set for identification
-alone.
+The start of a file's name is the name of the set. A run with --reg_path has an encoder for every
+weight, and all of them are used. Sparse Deep Hashing makes codes only for the identification set.
 """
 
 from absl import flags

@@ -1,11 +1,11 @@
-r"""How near the activations of a trained encoder are to rectified Gaussians (section 4, figure 2a).
+r"""Measures how near trained activations are to rectified Gaussians (section 4, figure 2a).
 
     python -m sparse_embed.experiments.evaluate_activations --model_dir=runs/flops \
         --records=runs/records
 
 Takes the activations before they are scaled to unit norm, on classes that were not trained on; fits
-a rectified Gaussian to each of some dimensions by the least Kolmogorov-Smirnov distance; leaves a
-record. Of the soft threshold it takes the positive part: max(SThresh(Y), 0) = max(Y - 1/2, 0) is
+a rectified Gaussian to each of some dimensions by the least Kolmogorov-Smirnov distance; writes a
+record. For the soft threshold it takes the positive part: max(SThresh(Y), 0) = max(Y - 1/2, 0) is
 the rectified Gaussian of a shifted Y.
 """
 
@@ -18,9 +18,9 @@ from sparse_embed.flags import app
 from sparse_embed.flags.output import MODEL_DIR, RECORDS
 
 _DIMENSIONS = flags.DEFINE_integer(
-    "dimensions", 64, "How many dimensions are fitted, evenly spaced.", lower_bound=1
+    "dimensions", 64, "How many dimensions to fit, evenly spaced.", lower_bound=1
 )
-_IMAGES = flags.DEFINE_integer("images", 4096, "How many images are looked at.", lower_bound=100)
+_IMAGES = flags.DEFINE_integer("images", 4096, "How many images to use.", lower_bound=100)
 
 
 def main() -> None:

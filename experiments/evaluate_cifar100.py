@@ -1,4 +1,4 @@
-r"""Precision of a CIFAR-100 encoder: test images among the training images, and among each other.
+r"""Measures precision on CIFAR-100: test images among the training images, and among each other.
 
     python -m sparse_embed.experiments.evaluate_cifar100 --model_dir=runs/cifar100_flops \
         --records=runs/records
@@ -6,7 +6,7 @@ r"""Precision of a CIFAR-100 encoder: test images among the training images, and
 This is the table of the paper's appendix "Cifar-100 results": precision@4 and @16 without
 re-ranking, and multiply-adds per row; a record for every weight of --reg_path. With Sparse Deep
 Hashing (--loss=sdh), rows that share a hash bucket with the query are ordered by their dense
-embeddings, and the multiply-adds are those.
+embeddings, which is what the multiply-adds count.
 """
 
 from absl import flags
@@ -23,7 +23,7 @@ define(DataConfig, only=["data_dir"])
 _MOST_FLOPS = flags.DEFINE_float(
     "most_flops",
     None,
-    "FLOPs per row, on validation images, within which the best weight of --reg_path is chosen.",
+    "Most FLOPs per row, on validation images, of the weight of --reg_path to choose.",
     lower_bound=0.0,
 )
 

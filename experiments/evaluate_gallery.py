@@ -1,11 +1,11 @@
-r"""Keeps what the report's gallery shows: queries, what was found, and what dimensions respond to.
+r"""Makes the report's gallery: queries, their results, and the images that dimensions respond to.
 
     python -m sparse_embed.experiments.evaluate_gallery --database=runs/flops/identification.npz \
         --gallery_images=runs/images/identification.npy --records=runs/records
 
-The images are bytes, (rows, height, width), as `datasets.glyph_sets` stores them, row by row those
-of the embeddings; rows labelled -1 are distractors. Queries are drawn at random among all that have
-a mate, and some more among those whose first result is wrong.
+The images are bytes, (rows, height, width), as `datasets.glyph_sets` stores them, one for each row
+of the embeddings; rows labelled -1 are distractors. Some queries are drawn from all that have a
+mate, and some more from those whose first result is wrong.
 """
 
 import numpy as np
@@ -23,7 +23,7 @@ _IMAGES = flags.DEFINE_string("gallery_images", None, "Images of the database's 
 
 
 def main() -> None:
-    """Reads the flags and keeps the gallery."""
+    """Reads the flags and makes the gallery."""
     folder = app.writable_folder("records", RECORDS.value)
     path = app.existing_path("database", DATABASE.value)
     image_path = app.existing_path("gallery_images", _IMAGES.value)

@@ -1,9 +1,9 @@
-"""The whole comparison on glyphs, from training to records; what has been made is not made again.
+"""The whole comparison on glyphs, from training to records; finished steps are not repeated.
 
     python -m sparse_embed.experiments.evaluate_glyphs --runs_dir=runs/glyphs --distractors=1000000
 
 Trains a dense 512-d encoder, encoders with the FLOPs and the l1 penalty at several weights, and one
-of Sparse Deep Hashing; draws the images of the evaluation once; embeds them with every encoder;
+with Sparse Deep Hashing; draws the images of the evaluation once; embeds them with every encoder;
 then compares all methods of search and verifies pairs. The steps are those of `reproduce`, the
 records go to <runs_dir>/records. Nothing else should run while search is timed.
 """
@@ -17,7 +17,7 @@ from sparse_embed.flags import app
 from sparse_embed.flags.evaluation import DISTRACTORS, ONLY, PAIR_COUNT, PROBE_CLASSES
 from sparse_embed.flags.train_config import ObjectiveConfig
 
-_RUNS_DIR = flags.DEFINE_string("runs_dir", "runs/glyphs", "Folder for all that is made.")
+_RUNS_DIR = flags.DEFINE_string("runs_dir", "runs/glyphs", "Folder for all results.")
 _WEIGHTS = {
     "flops": flags.DEFINE_string("flops_weights", "15,30,60", "Weights of the FLOPs penalty."),
     "l1": flags.DEFINE_string("l1_weights", "0.4,0.6,0.8", "Weights of the l1 penalty."),

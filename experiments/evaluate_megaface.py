@@ -1,14 +1,13 @@
-r"""Identification among distractors: recall and time per query of every method, one record each.
+r"""Identification among distractors: recall and time per query of every method, a record each.
 
     python -m sparse_embed.experiments.evaluate_megaface --dense=runs/dense512/identification.npy \
         --sparse=runs/flops_30/identification.npz,runs/l1_0.6/identification.npz
 
 Each file holds the same images in the same order: first the probes, which are the mates of each
 other, labelled with their identities, then the distractors, labelled -1. Recall is that of
-MegaFace, and of the authors' variant of it (see `retrieval.megaface`). --dense is what everything
-is re-ranked with, as in the paper, and what PCA, LSH, IVF-PQ and HNSW compress. The shortlist of
-the sparse embeddings has scores of --threshold and more, at most --k; that of the others the best
---k.
+MegaFace, and of the authors' variant of it (see `retrieval.megaface`). All methods re-rank with
+--dense, as in the paper; PCA, LSH, IVF-PQ and HNSW compress it. The shortlist of sparse embeddings
+holds the rows that score at least --threshold, at most --k; those of the others hold the best --k.
 
 Recall is over all probes. Times are the median over some of them, one at a time on one thread,
 after a warm-up; nothing else should run. Records whose inputs and settings are unchanged are kept.
@@ -30,7 +29,7 @@ from sparse_embed.flags.retrieval import K, threshold
 from sparse_embed.retrieval.metrics import check_unit_norm
 
 _DENSE = flags.DEFINE_string(
-    "dense", None, "Dense embeddings (.npy) that everything re-ranks with."
+    "dense", None, "Dense embeddings (.npy) that all methods re-rank with."
 )
 _OTHERS = {
     "narrow_dense": flags.DEFINE_list(
@@ -44,7 +43,7 @@ _OTHERS = {
 _BUILD_THREADS = flags.DEFINE_integer(
     "build_threads",
     os.cpu_count() or 1,
-    "Threads to build and to find the recall with; queries are timed on one in any case.",
+    "Threads to build and to measure recall with; queries are always timed on one.",
     lower_bound=1,
 )
 

@@ -1,12 +1,12 @@
-r"""Verification: whether pairs of images are told apart (10-fold accuracy, FPR-TPR, VAL at FAR).
+r"""Verification: do two images show the same class (10-fold accuracy, FPR-TPR, VAL at FAR).
 
     python -m sparse_embed.experiments.evaluate_verification --data_name=lfw \
         --pack=faces/lfw.bin --model_dir=runs/mobilefacenet_flops_300 --flip_sum
     python -m sparse_embed.experiments.evaluate_verification --data_name=glyphs_easy \
         --pairs=runs/dense512/easy.npy,runs/flops_30/easy.npz
 
-The pairs are those of an InsightFace pack, embedded with the encoder in --model_dir, or embedded
-already: rows 2i and 2i + 1 of a file are pair i, of one identity if their labels are equal.
+The pairs come from an InsightFace pack, embedded with the encoder in --model_dir, or from files of
+embeddings: rows 2i and 2i + 1 of a file are pair i, of one identity if their labels are equal.
 """
 
 from absl import flags
@@ -32,7 +32,7 @@ def main() -> None:
         raise UsageError("expected one of --pairs and --pack")
     if _FLIP_SUM.value and not _PACK.value:
         raise UsageError(
-            "--flip_sum needs --pack: the images are mirrored before they are embedded"
+            "--flip_sum needs --pack, since images are mirrored before they are embedded"
         )
     for value in _PAIRS.value:
         evaluate_pairs(app.existing_path("pairs", value), folder, DATA_NAME.value)

@@ -3,7 +3,7 @@ r"""Draws figures of the paper from the records of a reproduction, as SVG, PDF a
     python -m sparse_embed.experiments.figure --run_dir=runs/reproduce/quick
     python -m sparse_embed.experiments.figure --run_dir=results/full --figures=tradeoff,roc
 
-They are the figures of the report; without --figures, all that there are records of are drawn.
+They are the figures of the report; without --figures, it draws all that have records.
 """
 
 from absl import flags
@@ -18,12 +18,12 @@ _FIGURES = flags.DEFINE_list("figures", [], "Which figures; empty for all.")
 
 
 def main() -> None:
-    """Reads the flags, draws, says what was written."""
+    """Reads the flags, draws, and prints the files written."""
     run_dir = app.existing_path("run_dir", RUN_DIR.value)
     for name in _FIGURES.value:
         if name not in FIGURES:
             raise UsageError(f"--figures={name}: expected some of {', '.join(FIGURES)}")
-    # The folder of one architecture, such as results/cifar100, will do as well.
+    # The folder of one architecture, such as results/cifar100, works as well.
     alone = (run_dir / "records").exists()
     records = selection.load(run_dir.resolve().parent if alone else run_dir)
     if alone:

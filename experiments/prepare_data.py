@@ -5,7 +5,7 @@ r"""Copies images on disk into shards of TFRecords, which slow disks read severa
         --resize=112,112 --shards_dir=shards --on_error=skip
 
 Every image is checked. A shard appears under its name only when it is whole: after an interruption
-the same command goes on where it stopped.
+the same command continues where it stopped.
 """
 
 import pathlib
@@ -31,10 +31,10 @@ _LAYOUT = flags.DEFINE_enum(
 _SHARDS_DIR = flags.DEFINE_string("shards_dir", None, "Where the shards go.")
 _NUM_SHARDS = flags.DEFINE_integer("num_shards", 64, "Number of files.", lower_bound=1)
 _RESIZE = flags.DEFINE_list(
-    "resize", ["112", "112"], "Height and width that images of image_folder are scaled to."
+    "resize", ["112", "112"], "Height and width of image_folder's images after scaling."
 )
 _ON_ERROR = flags.DEFINE_enum(
-    "on_error", "raise", ["raise", "skip"], "What happens at a broken image; both name it."
+    "on_error", "raise", ["raise", "skip"], "What to do at a broken image; both name it."
 )
 _SCAN_LABELS = flags.DEFINE_bool(
     "scan_labels", False, "Take labels from every record instead of from the identities' ranges."
@@ -60,7 +60,7 @@ def main() -> None:
         "source", _SOURCE.value, "train.rec" if _LAYOUT.value == "recordio" else ""
     )
     shards_dir = app.writable_folder("shards_dir", _SHARDS_DIR.value)
-    # Only now, so that a mistake in a path is told at once.
+    # Imported only now, so that a mistake in a path is reported at once.
     from sparse_embed.datasets import tfrecords
 
     try:

@@ -2,10 +2,10 @@ r"""The report of a reproduction: one HTML file that opens from disk and needs n
 
     python -m sparse_embed.experiments.report --run_dir=runs/reproduce/quick
 
-Draws every figure from the records in --run_dir, compares what the paper claims with what they say
-(see `reporting.claims`) and writes `report.html`, `claims.json` and the figures there. What
---run_dir has no records of, CIFAR-100, is judged on the recorded results, and said to be. With
---publish it also keeps a small copy there, from which the same report can be made again.
+Draws every figure from the records in --run_dir, compares the paper's claims with them (see
+`reporting.claims`) and writes `report.html`, `claims.json` and the figures there. If --run_dir has
+no records of CIFAR-100, its claims are judged on the recorded results, and marked so. --publish
+also writes a small copy of the run, from which the same report can be made again.
 """
 
 import pathlib
@@ -21,12 +21,12 @@ _PUBLISH = flags.DEFINE_string("publish", None, "Folder for a small copy of the 
 _CIFAR100 = flags.DEFINE_string(
     "cifar100_results",
     str(recorded("cifar100")),
-    "Folder of recorded results of CIFAR-100, for a run that has none of its own.",
+    "Folder of recorded results of CIFAR-100, for a run without its own.",
 )
 
 
 def main() -> None:
-    """Reads the flags, writes the report, tells where it is."""
+    """Reads the flags, writes the report, prints its path."""
     run_dir = app.existing_path("run_dir", RUN_DIR.value)
     print(page.write_and_tell(run_dir, pathlib.Path(_CIFAR100.value)))
     if _PUBLISH.value:

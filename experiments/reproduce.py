@@ -1,11 +1,11 @@
-r"""All figures and tables of the paper from one command: what `make reproduce` runs.
+r"""All figures and tables of the paper from one command, which `make reproduce` runs.
 
     make reproduce                      # quick: under a quarter of an hour on 2 cores, no data
     make reproduce PRESET=full          # the paper's sweeps on glyphs, a few hours
     make reproduce PRESET=paper         # faces: needs data folders and GPUs
 
 Each step is one of the other scripts (see `orchestration.plans`); call again after an interruption
-to go on. All that is made goes to <run_dir>/<extent>, at last the report.
+to continue. All results go to <run_dir>/<extent>, the report last.
 """
 
 import pathlib
@@ -31,12 +31,12 @@ def check_paper_data(data: pathlib.Path) -> None:
     if missing:
         raise UsageError(
             f"--extent=paper: {len(missing)} of {len(plans.PAPER_DATA)} files or folders are "
-            f"missing, put them there, or say with --data_root={data} where they are"
+            f"missing; put them there, or point --data_root={data} to their folder"
         )
 
 
 def main() -> None:
-    """Runs the steps of the chosen extent, then writes the report and tells where it is."""
+    """Runs the steps of the chosen extent, then writes the report and prints its path."""
     data = pathlib.Path(_DATA_ROOT.value).expanduser()
     if _EXTENT.value == "paper":
         check_paper_data(data)

@@ -1,12 +1,12 @@
-r"""Searches embedded queries in an embedded database and tells how well and how fast it went.
+r"""Searches embedded queries in an embedded database; prints recall and speed.
 
     python -m sparse_embed.experiments.search --database=runs/sparse/test.npz \
         --dense_database=runs/dense/test.npy --output=runs/search.json
 
 Stage one is the paper's Algorithm 1 on the sparse embeddings: rows scoring at least --threshold, at
-most --k of them. Stage two re-ranks that shortlist with the dense embeddings, where they are given.
+most --k of them. Stage two re-ranks that shortlist with the dense embeddings, if given.
 Without --queries each row of the database is searched among all the others. Queries of a class that
-has no other row cannot be answered: they are searched, but do not count for recall.
+has no other row cannot be answered: they are searched, but do not count towards recall.
 """
 
 import pathlib
@@ -53,7 +53,7 @@ def table(found: list[Record]) -> str:
 
 
 def load(flag: str, value: str | None, sparse: bool, rows: int | None = None) -> Embeddings:
-    """Reads the embeddings that a flag names; UsageError where they are not what it expects."""
+    """Reads the embeddings that a flag names; UsageError if they are of another kind or size."""
     path = app.existing_path(flag, value)
     found = load_flag(flag, path, sparse)
     if rows is not None and found.vectors.shape[0] != rows:

@@ -5,7 +5,7 @@ r"""Finds the images in a folder that are most like a given one.
 
 Embeds the folder with the encoder in --model_dir (a run's folder or a `.keras` file) and keeps the
 index in --index; the next call opens it, unless encoder or folder have changed. Prints the nearest
-images as a table and writes a picture of them.
+images as a table and writes a figure of them.
 """
 
 from absl import flags
@@ -19,13 +19,13 @@ from sparse_embed.flags.output import MODEL_DIR
 _FOLDER = flags.DEFINE_string("image_folder", None, "Folder to search, and all folders in it.")
 _QUERY = flags.DEFINE_string("query", None, "Image to search for.")
 _INDEX = flags.DEFINE_string(
-    "index", None, "Where the index is kept; default: images.index in the run's folder."
+    "index", None, "File of the index; default: images.index in the run's folder."
 )
 _NEAREST = flags.DEFINE_integer("nearest", 10, "How many images to show.", lower_bound=1)
 
 
 def main() -> None:
-    """Reads the flags, searches, shows what was found."""
+    """Reads the flags, searches, shows the results."""
     model = app.existing_path("model_dir", MODEL_DIR.value)
     encoder_file = encoder_path("model_dir", str(model))
     folder = app.existing_path("image_folder", _FOLDER.value)

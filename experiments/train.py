@@ -4,10 +4,10 @@ r"""Trains an encoder: metric loss plus lambda(t) x sparsity penalty (section 4 
     python -m sparse_embed.experiments.train --model_dir=runs/faces --data_dir=faces_emore \
         --preset=mobilefacenet_flops_300
 
-Leaves in --model_dir the encoder (`encoder.keras`, which gives unit-norm embeddings), `train.json`
-(every flag, the curves, the time it took, versions and hardware), checkpoints and TensorBoard
-events. A run that was killed goes on from its last checkpoint when it is started again with the
-same flags. Exit codes: 2 for a mistake in the flags, 3 for a run that a guard has stopped.
+Writes to --model_dir the encoder (`encoder.keras`, which returns unit-norm embeddings),
+`train.json` (every flag, the curves, the time it took, versions and hardware), checkpoints and
+TensorBoard events. A run that was killed resumes from its last checkpoint when it is started again
+with the same flags. Exit codes: 2 for a mistake in the flags, 3 for a run that a guard stopped.
 """
 
 import math
@@ -24,12 +24,12 @@ from sparse_embed.flags.train_config import LoggingConfig
 
 training.define()
 
-PATH_METRICS = ["recall_at_1", "evaluation_flops_per_row"]  # what --reg_path trades off
+PATH_METRICS = ["recall_at_1", "evaluation_flops_per_row"]  # --reg_path trades them off
 
 
 def main() -> None:
     """Reads the flags and trains."""
-    keep_freed_memory()  # before TensorFlow's threads are there
+    keep_freed_memory()  # before TensorFlow starts its threads
     config = training.train_config()
     check(config)
     model_dir = app.writable_folder("model_dir", MODEL_DIR.value)

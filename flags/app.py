@@ -1,9 +1,9 @@
-"""How every script starts: flags are parsed, and a mistake costs the user one line.
+"""How every script starts: it parses the flags, and reports a mistake in one line.
 
 An unknown flag, a value outside its choices, or a path that cannot be used ends the script with one
 line on stderr that names the flag, the value and what was expected, and exit code 2. Anything else
 is a bug and keeps its traceback. `--preset=NAME` stands for the flags in `presets/NAME.flags`,
-which may name another preset as their base; flags after it replace its own.
+which may name another preset as their base; later flags override these.
 """
 
 import os
@@ -27,11 +27,11 @@ def preset_names() -> list[str]:
     return sorted(path.name.removesuffix(".flags") for path in PRESETS.glob("[!_]*.flags"))
 
 
-# Only for the help: `run` puts the preset's flags in its place before flags are parsed.
+# Only for the help: `run` replaces it by the preset's flags before flags are parsed.
 flags.DEFINE_string(
     "preset",
     None,
-    "Flags of a whole experiment, which later flags replace: " + ", ".join(preset_names()),
+    "Flags of a whole experiment; later flags override them: " + ", ".join(preset_names()),
 )
 
 
@@ -70,8 +70,8 @@ def expand_presets(arguments: list[str], above: tuple[str, ...] = ()) -> Iterato
     """Yields the arguments with a preset's flags in place of `--preset=NAME` and `--preset NAME`.
 
     Args:
-        arguments: of a script, or the lines of a preset.
-        above: the presets that these lines are in, which they must not name again.
+        arguments: arguments of a script, or lines of a preset.
+        above: the presets that contain these lines, which must not name them again.
     """
     words = iter(arguments)
     for word in words:
@@ -135,7 +135,7 @@ def _show_help(arguments: list[str], asked: set[str]) -> NoReturn:
         if flags.FLAGS[name].present:
             flags.FLAGS.set_default(name, flags.FLAGS[name].value)
     config.name_choices()
-    # Counts the flags of this package as the script's own, which are those that --help shows.
+    # --help shows the script's own flags; this counts the flags of this package among them.
     for module, defined in flags.FLAGS.flags_by_module_dict().items():
         if module.startswith(__package__):
             for flag in defined:

@@ -15,18 +15,18 @@ from sparse_embed.common.failures import UsageError
 
 Config = TypeVar("Config")
 
-_fields: dict[str, dataclasses.Field] = {}  # flag -> the field that it was made of
+_fields: dict[str, dataclasses.Field] = {}  # flag -> the field that it was made from
 
 
 def define(*config_classes: type, only: Collection[str] = ()) -> None:
-    """Defines a flag for each field of the configs; those there already are left as they are.
+    """Defines a flag for each field of the configs; existing flags are left as they are.
 
     Args:
         *config_classes: the configs.
         only: names of the fields that are wanted; all if empty.
 
     Raises:
-        ValueError: a flag of this name exists and says something else.
+        ValueError: a flag of this name exists, and differs.
     """
     for config_class in config_classes:
         for field in option_fields(config_class):
@@ -37,7 +37,7 @@ def define(*config_classes: type, only: Collection[str] = ()) -> None:
                 _fields[field.name] = field
                 _define(field)
             elif (earlier.type, earlier.metadata) != (field.type, field.metadata):
-                raise ValueError(f"--{field.name}: two configs define it, and not alike")
+                raise ValueError(f"--{field.name}: two configs define it differently")
 
 
 def option_fields(config_class: type) -> list[dataclasses.Field]:
@@ -52,7 +52,7 @@ def from_flags(config_class: type[Config], **more: Any) -> Config:
 
 
 def given(*config_classes: type) -> list[str]:
-    """Returns the flags of the configs that were given, as arguments of another script."""
+    """Returns the configs' flags that were given, as arguments for another script."""
     return [
         f"--{field.name}={flags.FLAGS[field.name].value}"
         for config_class in config_classes
@@ -71,7 +71,7 @@ def check_choices(*configs: Any) -> None:
 
 
 def name_choices() -> None:
-    """Adds to the help of flags that choose from a table what is in it."""
+    """Adds the names in a table to the help of the flag that chooses from it."""
     for name, field in _fields.items():
         if callable(field.metadata["choices"]):
             flag = flags.FLAGS[name]

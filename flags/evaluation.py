@@ -1,4 +1,4 @@
-"""What the evaluations have in common."""
+"""Flags that the evaluations share."""
 
 from absl import flags
 
@@ -6,7 +6,7 @@ DISTRACTORS = flags.DEFINE_integer(
     "distractors", 1_000_000, "How many distractors to search among.", lower_bound=1
 )
 PROBE_CLASSES = flags.DEFINE_integer(
-    "probe_classes", 400, "How many of glyphs' test classes the probes are from.", lower_bound=2
+    "probe_classes", 400, "How many of glyphs' test classes to take probes from.", lower_bound=2
 )
 PAIR_COUNT = flags.DEFINE_integer(
     "pair_count", 6000, "Pairs of glyphs in each verification set, as in LFW.", lower_bound=20

@@ -3,9 +3,11 @@
 from absl import flags
 
 DATABASE = flags.DEFINE_string("database", None, "Sparse embeddings to search in (CSR, .npz).")
-K = flags.DEFINE_integer("k", 1000, "Most results of the sparse search.", lower_bound=1)
+K = flags.DEFINE_integer(
+    "k", 1000, "Maximum number of results of the sparse search.", lower_bound=1
+)
 _THRESHOLD = flags.DEFINE_float(
-    "threshold", 0.25, "Smallest score of a result of the sparse search; -1 for none."
+    "threshold", 0.25, "Smallest score of a result of the sparse search; -1 for no limit."
 )
 
 

@@ -1,6 +1,6 @@
-"""What decides a training run: dataclasses from the flags to the record.
+"""The settings of a training run, from the flags to the record.
 
-Importing this module defines no flags: `flags.config` makes one of each field.
+Importing this module defines no flags: `flags.config` makes one from each field.
 """
 
 import dataclasses
@@ -42,8 +42,8 @@ class DataConfig:
     """Which data set, where it is, and which classes are kept for evaluation.
 
     Attributes:
-        options: what this data set alone knows; its type is that of `DATASETS`. Its fields are
-            flags and entries of the record like all others.
+        options: the data set's own options, of the type given in `DATASETS`. Their fields are flags
+            and entries of the record like all others.
     """
 
     dataset: str = option(
@@ -53,22 +53,21 @@ class DataConfig:
     )
     data_dir: str | None = option(
         None,
-        "Folder or file of the data set; for glyphs, where the rendered images are kept between "
-        "runs (default: the user's cache folder).",
+        "Folder or file of the data set; for glyphs, the cache of rendered images (default: the "
+        "user's cache folder).",
     )
     validation: int = option(
         0,
-        "Classes kept from training for evaluation during it (of cifar100, images per class). "
-        "With 0 here and in --test, glyphs keep 200 and 1,134.",
+        "Classes held out for evaluation during training (for cifar100, images per class). With 0 "
+        "here and in --test, glyphs hold out 200 and 1,134.",
         lower=0,
     )
     test: int = option(
         0,
-        "Classes kept from training for the final evaluation (cifar100 has test images of its "
-        "own).",
+        "Classes held out for the final evaluation (cifar100 has its own test images).",
         lower=0,
     )
-    split_seed: int = option(0, "Which classes go where.", lower=0)
+    split_seed: int = option(0, "Seed that decides which classes go where.", lower=0)
     options: Any = None
 
     def __post_init__(self):
@@ -98,11 +97,11 @@ class ModelConfig:
         "dense.",
         choices=_activations,
     )
-    width: float = option(1.0, "Multiplier of the numbers of channels.", lower=0.01)
+    width: float = option(1.0, "Factor for the numbers of channels.", lower=0.01)
     initial_probability: float | None = option(
         None,
-        "Probability that a dimension is active before training. A short training run gets sparse "
-        "sooner from a low one; default: that of a batch norm with bias 0 and scale 1 (0.5 for "
+        "Probability that a dimension is active before training. With a low one, a short training "
+        "run gets sparse sooner. Default: that of a batch norm with bias 0 and scale 1 (0.5 for "
         "relu).",
         lower=1e-4,
         upper=0.9999,
@@ -115,7 +114,7 @@ class ModelConfig:
     warm_start_head: bool = option(
         True,
         "Whether --warm_start takes over the embedding layer too; without it that layer starts "
-        "afresh, and --embedding_dim may be another.",
+        "afresh, and --embedding_dim may differ.",
     )
     train_backbone: bool = option(
         True,
@@ -144,7 +143,7 @@ class ObjectiveConfig:
     scale: float = option(64.0, "Scale s of arcface.", lower=1e-6)
     active_bits: int = option(3, "Active bits k of a hash code, with --loss=sdh.", lower=1)
     pairwise_cost: float = option(
-        0.1, "What each bit costs that two classes share, with --loss=sdh.", lower=0.0
+        0.1, "Cost of each bit that two classes share, with --loss=sdh.", lower=0.0
     )
     regularizer: str = option(
         "flops",
@@ -155,7 +154,7 @@ class ObjectiveConfig:
     regularizer_weight: float = option(30.0, "Final weight lambda of the penalty.", lower=0.0)
     regularizer_scope: str = option(
         "global",
-        "Over which batch the mean activation is taken when several devices train together.",
+        "Batch over which to take the mean activation when several devices train together.",
         choices=["global", "replica"],
     )
     warmup_steps: int = option(
@@ -164,9 +163,8 @@ class ObjectiveConfig:
     reg_path: str | None = option(
         None,
         "Increasing weights, such as 10,20,40,80, in place of --regularizer_weight: one training "
-        "run that goes on under the next weight and keeps the encoder of each in "
-        "<model_dir>/path/lambda_*. The first stage lasts --steps, as an independent run, the "
-        "others --path_steps.",
+        "run goes through the weights and keeps the encoder of each in <model_dir>/path/lambda_*. "
+        "The first stage lasts --steps, like an independent run, the others --path_steps.",
     )
 
     @property
@@ -195,13 +193,13 @@ class OptimizationConfig:
     learning_rate: float = option(0.001, "Highest learning rate.", lower=1e-12)
     learning_rate_schedule: str = option(
         "cosine",
-        "cosine falls from --learning_rate to 0 over --steps; step is divided by 10 at "
+        "cosine falls from --learning_rate to 0 over --steps; step divides it by 10 at "
         "--decay_steps.",
         choices=["constant", "cosine", "step"],
     )
     weight_decay: float = option(
         0.0,
-        "Decoupled weight decay: each step takes learning rate x this fraction off every weight.",
+        "Decoupled weight decay: each step reduces every weight by learning rate x this fraction.",
         lower=0.0,
     )
     decay_steps: int = option(
@@ -229,14 +227,14 @@ class OptimizationConfig:
     xla: bool | None = option(
         None,
         "Compile the training step with XLA, on one device: faster for some networks and slower "
-        "for others, and it costs some seconds at the start. Default: Keras decides, which does "
-        "so on a GPU.",
+        "for others, and it costs some seconds at the start. Default: Keras decides, and does so "
+        "on a GPU.",
     )
 
 
 @dataclasses.dataclass(frozen=True)
 class DistributionConfig:
-    """On which devices, and how exactly, a run trains."""
+    """The devices that a run trains on, and its precision."""
 
     strategy: str = option(
         "auto",
@@ -245,7 +243,7 @@ class DistributionConfig:
         choices=["auto", "one_device", "mirrored", "multi_worker"],
     )
     logical_cpus: int = option(
-        1, "Splits the CPU into so many devices, to try --strategy=mirrored without GPUs.", lower=1
+        1, "Devices to split the CPU into, to try --strategy=mirrored without GPUs.", lower=1
     )
     precision: str = option(
         "float32",
@@ -260,7 +258,7 @@ class DistributionConfig:
 
 @dataclasses.dataclass(frozen=True)
 class LoggingConfig:
-    """How often a run looks at itself, in steps. None of this changes what it learns."""
+    """How often a run is evaluated and saved, in steps. None of this changes what it learns."""
 
     summary_every: int = option(
         100, "Steps between two points of the curves (TensorBoard and the record).", lower=1
@@ -280,7 +278,7 @@ class LoggingConfig:
 
 @dataclasses.dataclass(frozen=True)
 class TrainConfig:
-    """All that decides what a training run gives."""
+    """All settings that decide the result of a training run."""
 
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
     model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
@@ -302,7 +300,7 @@ class TrainConfig:
 
     @property
     def makes_codes(self) -> bool:
-        """Whether what is searched is hash codes, those of Sparse Deep Hashing."""
+        """Whether search uses hash codes, those of Sparse Deep Hashing."""
         return self.objective.loss == "sdh"
 
     @property
@@ -316,7 +314,7 @@ class TrainConfig:
 
     @property
     def setting(self) -> dict[str, Any]:
-        """What tells apart the points of the method's curve in records."""
+        """The setting that tells apart the points of the method's curve in records."""
         if self.makes_codes:
             return {"active_bits": self.objective.active_bits}
         if self.objective.regularizer != "none":
@@ -325,7 +323,7 @@ class TrainConfig:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """All flags that make the experiment, by name: where the data lies is none of them."""
+        """All flags that define the experiment, by name, without the location of the data."""
         parts = self.to_dict().values()
         return {name: value for part in parts for name, value in part.items() if name != "data_dir"}
 
@@ -337,7 +335,7 @@ class TrainConfig:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Mapping[str, Any]]) -> "TrainConfig":
-        """Returns what `to_dict` wrote; a flag that it does not name has its default."""
+        """Returns the config that `to_dict` wrote; missing flags get their defaults."""
         parts = {
             field.name: fill(field.type, content.get(field.name, {}))  # type: ignore[arg-type]
             for field in dataclasses.fields(cls)
@@ -350,7 +348,7 @@ class TrainConfig:
 
 
 def fill(config_class: type, values: Mapping[str, Any]) -> Any:
-    """Returns `config_class` with those of the values that it has fields for."""
+    """Returns `config_class` with the values that it has fields for."""
     names = {field.name for field in dataclasses.fields(config_class)} - {"options"}
     return config_class(**{name: value for name, value in values.items() if name in names})
 

@@ -1,4 +1,4 @@
-"""Metric losses, activation regularizers, schedules of their weight, and what to watch of sparsity.
+"""Metric losses, activation regularizers, schedules of their weight, and sparsity metrics.
 
 Importing this package registers all of its classes with Keras, so that `keras.models.load_model`
 finds them without `custom_objects`. `sparse_embed.losses.population` holds the closed forms for

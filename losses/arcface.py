@@ -19,9 +19,9 @@ def arcface(labels, cosines, margin: float = 0.5, scale: float = 64.0) -> tf.Ten
                    cos(theta) - m sin(m)  beyond.
 
     cos(theta + m) alone would rise again beyond pi, and reward moving further from the class. The
-    second branch is the one of the authors' implementation (insightface); f jumps down by
-    m sin(m) - (1 - cos(m)) >= 0 there, so that it falls over the whole range of theta for every
-    margin in [0, pi/2].
+    second branch is that of the authors' implementation (insightface); f jumps down by m sin(m) -
+    (1 - cos(m)) >= 0 there, so that it falls over the whole range of theta for every margin in [0,
+    pi/2].
 
     Args:
         labels: (batch,) or (batch, 1) class numbers.

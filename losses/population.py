@@ -24,7 +24,7 @@ def _density(z: np.ndarray) -> np.ndarray:
 
 
 def _arrays(mu: ArrayLike, sigma: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Returns both as float64 arrays, after a check of sigma."""
+    """Checks sigma and returns both as float64 arrays."""
     mu, sigma = np.asarray(mu, np.float64), np.asarray(sigma, np.float64)
     if not np.all(sigma > 0):
         raise ValueError(f"sigma={sigma!r}: expected standard deviations > 0")
@@ -114,7 +114,7 @@ def trajectory(
         regularizer: "flops", "relaxed_flops" or "l1".
         mu: where to start, (d,).
         sigma: where to start, (d,).
-        until: the path ends where the largest activation probability is this.
+        until: the path ends when the largest activation probability has fallen to this.
     """
     check_choice("regularizer", regularizer, GRADIENTS)
     check_number("until", until, above=0)

@@ -3,8 +3,8 @@
 The only module here that knows about distribution. Outside a replica of a strategy with several
 replicas (eager use, one device, tracing a model's shapes) its functions return their input.
 
-Sums and gathers are differentiable: the gradient that reaches an input is the one of the losses of
-all replicas together. Keras divides every replica's loss by the number of replicas and adds up the
+Sums and gathers are differentiable: the gradient that reaches an input is that of the losses of all
+replicas together. Keras divides every replica's loss by the number of replicas and adds up the
 replicas' gradients, so that a loss computed from these sums and gathers has the gradients of one
 replica that holds the whole batch.
 """

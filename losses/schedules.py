@@ -47,7 +47,7 @@ class QuadraticWarmup:
 
 @keras.saving.register_keras_serializable(package="sparse_embed")
 class WeightPath:
-    """A regularization path: one training under increasing weights.
+    """A regularization path: one training run under increasing weights.
 
     lambda(t) = weights[k] * min(1, t / warmup_steps)^2 in stage k, the number of `ends` that are
     <= t: the quadratic warm-up to the first weight, then from each end on the next weight.

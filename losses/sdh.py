@@ -3,17 +3,16 @@
 Jeong & Song, "Efficient end-to-end learning for quantizable representations" (ICML 2018), which the
 paper compares with, alternates two steps on every batch:
 
-1. Given the embeddings, find for each class the hash code that is best for it, while classes share
-   as few bits as possible (`optimal_codes`).
+1. Given the embeddings, find the best hash code for each class, while classes share as few bits as
+possible (`optimal_codes`).
 2. Given the codes, take a gradient step of a metric loss on a distance that sees the active bits
    alone (`hash_distances`, `sdh_triplet`).
 
 At retrieval the code of an image is its k largest dimensions (`sparse_embed.retrieval.hash_codes`).
 
-Left open by the paper, and taken from Jeong & Song's own code: which of their losses (the triplet
-loss, which is what CIFAR-100 has in the paper), its margin (0.1), and that the pairwise cost counts
-each pair of classes once (their equation sums over ordered pairs, which is the same with half the
-cost).
+The paper leaves three choices open. They follow Jeong & Song's own code: the loss is their triplet
+loss (which the paper uses on CIFAR-100), its margin is 0.1, and the pairwise cost counts each pair
+of classes once (their equation sums over ordered pairs, which is the same with half the cost).
 """
 
 import keras
@@ -23,7 +22,7 @@ import tensorflow as tf
 from sparse_embed.common.checks import check_number
 from sparse_embed.losses.triplet import global_batch, semi_hard_cost
 
-_UNITS = 1_000_000  # of cost per 1.0, since flows have whole costs
+_UNITS = 1_000_000  # per 1.0 of cost, since flows have integer costs
 
 
 def optimal_codes(
@@ -39,7 +38,7 @@ def optimal_codes(
         embeddings: (n, d).
         labels: (n,) class numbers.
         active_bits: k, how many bits of a code are ones.
-        pairwise_cost: what each bit costs that two classes share.
+        pairwise_cost: cost of each bit that two classes share.
 
     Returns:
         (n, active_bits) int32, ascending dimensions; the same for all examples of a class.
@@ -138,14 +137,14 @@ def sdh_triplet(
     """Returns the share of each anchor in the semi-hard triplet loss on hash distances.
 
     As `triplet_semi_hard`, with `hash_distances` under the codes of `optimal_codes` in place of
-    squared Euclidean distances. Codes are found for the global batch, by every replica for itself;
-    no gradient flows through them.
+    squared Euclidean distances. Each replica finds the codes of the global batch for itself; no
+    gradient flows through them.
 
     Args:
         labels: (batch,) or (batch, 1) class numbers.
         embeddings: (batch, d) unit-norm rows.
         active_bits: k.
-        pairwise_cost: what each bit costs that two classes share.
+        pairwise_cost: cost of each bit that two classes share.
         margin: least gap between the two distances.
 
     Returns:
@@ -154,7 +153,7 @@ def sdh_triplet(
     labels, embeddings, all_labels, all_embeddings, first = global_batch(labels, embeddings)
 
     def solve(rows: np.ndarray, classes: np.ndarray) -> np.ndarray:
-        # Where the embeddings are broken so is the loss, and that is what a guard looks at.
+        # Broken embeddings make the loss broken too, and guards watch the loss.
         return optimal_codes(np.nan_to_num(rows), classes, active_bits, pairwise_cost)
 
     all_bits = tf.numpy_function(solve, [all_embeddings, all_labels], tf.int32, stateful=False)
@@ -173,7 +172,7 @@ class SDHLoss(keras.losses.Loss):
 
     Args:
         active_bits: k, how many bits of a code are ones. The paper: 3; for CIFAR-100 1 to 3.
-        pairwise_cost: what each bit costs that two classes share. The paper: 0.1.
+        pairwise_cost: cost of each bit that two classes share. The paper: 0.1.
         margin: above 0. Jeong & Song: 0.1.
         reduction: see `keras.losses.Loss`.
         name: name of the loss.

@@ -1,6 +1,6 @@
-"""What to watch while training sparse embeddings: figures of whole epochs, not of batches.
+"""Metrics to watch while training sparse embeddings, over whole epochs instead of batches.
 
-All figures follow from three totals over the examples of an epoch: how often each dimension was
+All metrics follow from three totals over the examples of an epoch: how often each dimension was
 not zero (c_j), the sum of its absolute values (s_j), and the number of examples (n). Ratios are
 formed from the totals, so that neither the batch size nor the number of replicas changes them.
 """
@@ -13,7 +13,7 @@ from sparse_embed.common.checks import check_number
 
 @keras.saving.register_keras_serializable(package="sparse_embed")
 class SparsityMetrics(keras.metrics.Metric):
-    """The sparsity figures of the paper (sections 3 to 5) over all embeddings seen.
+    """The sparsity metrics of the paper (sections 3 to 5) over all embeddings seen.
 
     With p_j = c_j / n the result is a dictionary of these, each key after `<name>_`:
 
@@ -23,7 +23,7 @@ class SparsityMetrics(keras.metrics.Metric):
       pair has it with probability P_j^2, so that this is an unbiased estimate of the population's
       FLOPs per row, while `flops_per_row` exceeds it by sum_j P_j (1 - P_j) / n on average. NaN for
       n < 2.
-    - `relaxed_flops`: sum_j (s_j / n)^2, over the epoch. The regularizer's own figure, averaged
+    - `relaxed_flops`: sum_j (s_j / n)^2, over the epoch. The regularizer's own metric, averaged
       over batches, is larger for the same reason.
     - `active_dimensions`: sum_j p_j, the mean number of non-zeros per example.
     - `activation_probability`: mean_j p_j.
@@ -45,7 +45,7 @@ class SparsityMetrics(keras.metrics.Metric):
         self.dimensions = int(check_number("dimensions", dimensions, integer=True, minimum=1))
         # float64 counts exactly up to 2^53; float32 would stop counting at 2^24 examples. Each
         # replica keeps its own totals, which are added up when an epoch ends. (Within an epoch, the
-        # progress bar of `fit` shows the average of the replicas' figures.)
+        # progress bar of `fit` shows the average of the replicas' metrics.)
         shape = (self.dimensions,)
         self._nonzeros = self.add_variable(shape, "zeros", dtype="float64", name="nonzeros")
         self._absolute = self.add_variable(shape, "zeros", dtype="float64", name="absolute")
@@ -65,12 +65,12 @@ class SparsityMetrics(keras.metrics.Metric):
         return tf.convert_to_tensor(self._nonzeros) / tf.convert_to_tensor(self._examples)
 
     def result(self) -> dict:
-        """Returns the figures."""
+        """Returns the metrics."""
         p = self.probabilities()
         counts = tf.convert_to_tensor(self._nonzeros)
         examples = tf.convert_to_tensor(self._examples)
         flops = tf.reduce_sum(tf.square(p))
-        figures = {
+        metrics = {
             "flops_per_row": flops,
             "flops_per_row_unbiased": tf.reduce_sum(p * (counts - 1.0)) / (examples - 1.0),
             "relaxed_flops": tf.reduce_sum(tf.square(self._absolute / examples)),
@@ -79,7 +79,7 @@ class SparsityMetrics(keras.metrics.Metric):
             "dead_dimensions": tf.reduce_sum(tf.cast(counts == 0, tf.float64)),
             "suboptimality_ratio": flops / (self.dimensions * tf.square(tf.reduce_mean(p))),
         }
-        return {f"{self.name}_{key}": value for key, value in figures.items()}
+        return {f"{self.name}_{key}": value for key, value in metrics.items()}
 
     def get_config(self) -> dict:
         """Returns the arguments of the constructor."""
@@ -94,7 +94,7 @@ class SparsityMonitor(keras.layers.Layer):
     two sums over the batch per step, and no communication between replicas.
 
     Args:
-        name: name of the layer, prefix of the figures.
+        name: name of the layer, prefix of the metrics.
         **kwargs: other arguments of `keras.layers.Layer`.
     """
 
@@ -106,7 +106,7 @@ class SparsityMonitor(keras.layers.Layer):
         self._figures = SparsityMetrics(input_shape[-1], name=self.name)
 
     def probabilities(self) -> tf.Tensor:
-        """Returns p_j of the examples since the epoch's beginning, as (d,) float64."""
+        """Returns p_j over the examples of this epoch so far, as (d,) float64."""
         return self._figures.probabilities()
 
     def call(self, inputs):

@@ -1,4 +1,4 @@
-"""What `--regularizer` and `--loss` choose from: one row for each, found by its name everywhere."""
+"""The tables behind `--regularizer` and `--loss`: one row each, found by name everywhere."""
 
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ class MetricLoss(NamedTuple):
     """A metric loss.
 
     Attributes:
-        loss: class of the loss; its arguments of the same name as a flag get the flag's value.
+        loss: class of the loss; an argument named like a flag gets the flag's value.
         takes: "embeddings", or "cosines" between them and the classes, see `models.ArcFaceHead`.
         compilable: whether XLA can compile it.
     """

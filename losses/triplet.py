@@ -40,8 +40,8 @@ def triplet_semi_hard(labels, embeddings, margin: float = 0.2) -> tf.Tensor:
     without pairs or without negatives costs nothing.
 
     Under a strategy, positives and negatives come from the batches of all replicas, anchors from
-    this replica alone. The replicas' batches must be equal for Keras' average over replicas to be
-    the one over examples.
+    this replica alone. The replicas' batches must be of equal size for Keras' average over replicas
+    to be the average over examples.
 
     Args:
         labels: (batch,) or (batch, 1) class numbers.

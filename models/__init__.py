@@ -1,10 +1,10 @@
-"""Keras encoders that give unit-norm embeddings, and the layers around them."""
+"""Keras encoders that return unit-norm embeddings, and the layers around them."""
 
 from sparse_embed.common.extras import require
 
 require(__name__, "train", "keras")
 
-from sparse_embed.models.encoder import ARCHITECTURES, build_encoder
+from sparse_embed.models.encoder import ARCHITECTURES, Architecture, build_encoder
 from sparse_embed.models.head import (
     ACTIVATIONS,
     ArcFaceHead,
@@ -17,6 +17,7 @@ __all__ = [
     "ACTIVATIONS",
     "ARCHITECTURES",
     "ArcFaceHead",
+    "Architecture",
     "SoftThreshold",
     "build_encoder",
     "embedding_head",

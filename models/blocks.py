@@ -1,9 +1,9 @@
-"""What the architectures share: channels under `width`, convolution with batch norm, PReLU."""
+"""Parts that architectures share: channels under `width`, convolution with batch norm, PReLU."""
 
 import keras
 
-# Of the moving averages of mean and variance that inference uses: they span a few dozen batches, so
-# that an encoder trained for a few hundred steps is as right as one trained for 200,000.
+# For the moving averages of mean and variance that inference uses: they span a few dozen batches,
+# so that they are as accurate after a few hundred steps as after 200,000.
 BATCH_NORM_MOMENTUM = 0.9
 
 
@@ -13,9 +13,9 @@ def scaled(channels: int, width: float) -> int:
 
 
 def batch_norm(x, **kwargs):
-    """Batch norm, its moving averages fit for short training.
+    """Batch norm whose moving averages suit short training runs.
 
-    Its statistics are those of the global batch: several replicas give what one would.
+    Its statistics are those of the global batch: several replicas give the same result as one.
     """
     return keras.layers.BatchNormalization(
         momentum=BATCH_NORM_MOMENTUM, synchronized=True, **kwargs
@@ -23,7 +23,7 @@ def batch_norm(x, **kwargs):
 
 
 def conv(x, channels: int, kernel: int, stride: int = 1):
-    """Convolution without bias: the batch norm that is to follow has one."""
+    """Convolution without bias: the batch norm after it has one."""
     return keras.layers.Conv2D(
         channels,
         kernel,

@@ -6,7 +6,7 @@ from sparse_embed.models.blocks import batch_norm, conv, conv_norm, scaled
 
 
 def convnet(images, width: float):
-    """Three convolutions, each with batch norm and ReLU and each halving the picture, then flatten.
+    """Three convolutions, each with batch norm and ReLU and each halving the image, then flatten.
 
     | layer                   | output for glyphs, 32x32x1 |
     |-------------------------|----------------------------|
@@ -15,10 +15,10 @@ def convnet(images, width: float):
     | conv 3x3, max-pool 2x2  | 4 x 4 x 96                 |
     | flatten                 | 1536                       |
 
-    Made for accuracy in a few minutes of two CPU cores. The time goes where the picture is large,
-    so the first convolution has a stride; after the others max-pooling, though slower, learns more
-    in the same time, and batch norm after the pooling works on a quarter of the values. Positions
-    are kept (flatten and not an average), since a glyph is told by where its strokes are.
+    Made for accuracy after a few minutes on two CPU cores. Most time is spent where the image is
+    large, so the first convolution has a stride; after the others max-pooling, though slower,
+    learns more in the same time, and batch norm after the pooling works on a quarter of the values.
+    Flattening, unlike an average, keeps positions: glyphs differ in where their strokes are.
 
     Args:
         images: Keras tensor (batch, height, width, channels).

@@ -1,4 +1,4 @@
-"""`build_encoder`: an architecture by its name, with the embedding head on top."""
+"""`build_encoder`: an architecture by name, with the embedding head on top."""
 
 import numbers
 from collections.abc import Callable
@@ -51,18 +51,18 @@ def build_encoder(
 ) -> keras.Model:
     """Returns a model that maps images (or dense embeddings) to embeddings of unit norm.
 
-    The model is made of Keras' own layers alone: its `.keras` file is read by
-    `keras.models.load_model(path)` anywhere, without this package.
+    The model consists of Keras' own layers only: `keras.models.load_model(path)` reads its `.keras`
+    file anywhere, without this package.
 
     Args:
         name: "convnet", "haarnet", "mobilefacenet", "nin", "resnet101" or "resnet20"; "linear" for
             examples that are vectors.
-        embedding_dim: dimension of the embeddings. The paper has 1024 for sparse embeddings of
+        embedding_dim: dimension of the embeddings. The paper uses 1024 for sparse embeddings of
             faces, 128 and 512 for dense ones, 64 for CIFAR-100.
         activation: "relu" or "soft_threshold" for sparse embeddings, "none" for dense ones (see
             `embedding_head`).
         input_shape: (height, width, channels) of an image, such as (112, 112, 3) for faces. Pixels
-            are expected between 0 and 1, as the data pipelines give them. For "linear", (dim,).
+            are expected between 0 and 1, as the data pipelines return them. For "linear", (dim,).
         width: multiplies the channels of every layer but the embedding; below 1 for a network that
             trains on a CPU.
         initial_probability: how likely a dimension is to be active before training (see
@@ -88,7 +88,7 @@ def build_encoder(
 
 
 def _check_input_shape(name: str, input_shape: tuple[int, ...], minimum: tuple[int, ...]) -> None:
-    """Raises ValueError unless it is as many integers as `minimum` has, and none is smaller."""
+    """Raises ValueError unless its integers match `minimum` in number and none is smaller."""
     shape = tuple(input_shape) if isinstance(input_shape, (tuple, list)) else ()
     if len(shape) != len(minimum) or not all(
         isinstance(side, numbers.Integral) and side >= least

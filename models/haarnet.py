@@ -19,9 +19,9 @@ def haarnet(images, width: float):
     | conv 3x3, max-pool, conv 3x3                | 3 x 3 x 256               |
     | maximum over all places                     | 256                       |
 
-    Batch norm and GELU follow every convolution, after the max-pool where there is one. That a wide
-    network with few layers and a whitened picture gets furthest in few passes was found by Jordan
-    ("94% on CIFAR-10 in 3.29 seconds on a single GPU", 2024), whose channels these are. In place of
+    Batch norm and GELU follow every convolution, after the max-pool where there is one. Jordan
+    ("94% on CIFAR-10 in 3.29 seconds on a single GPU", 2024) found that a wide network with few
+    layers and whitened images gets furthest in few passes; these channels are his. In place of
     whitening by the covariance of the images, the first layer starts as an orthogonal transform of
     2x2 pixels: its channels are nearly uncorrelated in photographs, and the batch norm after it
     brings them to one scale.
@@ -36,7 +36,7 @@ def haarnet(images, width: float):
     haar = haar_kernel(images.shape[-1])
     transform = keras.layers.Conv2D(haar.shape[-1], 2, use_bias=False)
     x = batch_norm(transform(images))
-    transform.set_weights([haar])  # no initializer of our own, which the saved file would name
+    transform.set_weights([haar])  # not our own initializer, which the saved file would name
     for channels in CHANNELS:
         x = keras.layers.MaxPooling2D()(conv(x, scaled(channels, width), 3))
         x = keras.layers.Activation("gelu")(batch_norm(x))

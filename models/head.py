@@ -4,11 +4,11 @@ Paper, section 5 "Activation function": the bias of the layer before the activat
 control knob of the sparsity. Here that bias is the batch norm's `beta`, so the linear map before it
 has none; for the soft threshold, which is symmetric, `gamma` matters as much.
 
-The head is put together from Keras' own layers and operations only. Recent versions of Keras import
-no other package's classes while they read a file, so this is what lets `keras.models.load_model`
-read a saved encoder where nothing of this package was imported, or even installed. The two layers
-at the end of this file are for training and for other networks: a model with one of them loads
-after `import sparse_embed.models`.
+The head consists of Keras' own layers and operations only. Recent versions of Keras import no other
+package's classes while they read a file, so only this lets `keras.models.load_model` read a saved
+encoder where this package is not imported, or not even installed. The two layers at the end of this
+file are for training and for other networks: a model with one of them loads after
+`import sparse_embed.models`.
 """
 
 import statistics
@@ -19,7 +19,7 @@ from keras import ops
 from sparse_embed.common.checks import check_choice, check_number
 from sparse_embed.models.blocks import batch_norm
 
-# Our name of an activation -> Keras' name of it. Keras' `soft_shrink` has the threshold 1/2.
+# Our name for an activation -> Keras' name for it. Keras' `soft_shrink` has the threshold 1/2.
 ACTIVATIONS = {"relu": "relu", "soft_threshold": "soft_shrink", "none": "linear"}
 
 # Vectors shorter than this count as zero; squared it is still far from float32's smallest, 1e-38.
@@ -32,8 +32,8 @@ def l2_normalize(x, axis: int = -1):
     A zero vector has no direction: it stays zero (it is similar to nothing, and costs nothing in
     the index), and no gradient flows through it. `keras.ops.normalize` gives the same values, but
     multiplies the gradient by 1e7 there (`keras.layers.UnitNormalization` by 1e12): one batch of
-    blank images would spoil the weights. Half precision is left before squaring, where 1e-5 would
-    vanish and 300 overflow.
+    blank images would spoil the weights. Half precision becomes float32 before squaring, where 1e-5
+    would vanish and 300 overflow.
 
     Args:
         x: a tensor, or a Keras tensor while a model is built.
@@ -64,7 +64,7 @@ def embedding_head(
         initial_probability: how likely a dimension is to be active before training, by the choice
             of the batch norm's first `beta` or `gamma`. None leaves them at 0 and 1, which is 0.5
             for relu and 0.62 for the soft threshold. Adam moves `beta` by at most the learning rate
-            per step: from 0.5, a short training ends before it is sparse.
+            per step: from 0.5, a short training run ends before it is sparse.
 
     Returns:
         Keras tensor (batch, embedding_dim) of unit-norm rows; a row without any active dimension is
@@ -80,7 +80,7 @@ def embedding_head(
     x = keras.layers.Activation(
         ACTIVATIONS[activation], dtype="float32", name="embedding_activation"
     )(x)
-    # A model of its own, so that the encoder shows one layer `embedding` and not seven operations.
+    # A separate model, so that the encoder shows one layer `embedding` and not seven operations.
     activations = keras.Input((embedding_dim,), dtype="float32")
     return keras.Model(activations, l2_normalize(activations), name="embedding")(x)
 
@@ -97,7 +97,7 @@ def _initial_norm(activation: str, probability: float | None) -> dict:
     if probability >= 1 or activation == "none":
         raise ValueError(
             f"initial_probability={probability!r}: expected a number below 1, and an activation "
-            f"that can be zero, not {activation}"
+            f"that can be zero, got {activation}"
         )
     quantile = statistics.NormalDist().inv_cdf
     if activation == "relu":
@@ -108,7 +108,7 @@ def _initial_norm(activation: str, probability: float | None) -> dict:
 
 @keras.saving.register_keras_serializable("sparse_embed")
 class SoftThreshold(keras.layers.Layer):
-    """SThresh(x) = sgn(x) max(|x| - threshold, 0) (paper, section 5), for networks of one's own.
+    """SThresh(x) = sgn(x) max(|x| - threshold, 0) (paper, section 5), for your own networks.
 
     Args:
         threshold: half the width of the interval around 0 that becomes 0; the paper's is 1/2.
@@ -127,7 +127,7 @@ class SoftThreshold(keras.layers.Layer):
         return input_shape
 
     def get_config(self):
-        """What `from_config` needs to make this layer again."""
+        """The arguments that `from_config` needs to make this layer again."""
         return {**super().get_config(), "threshold": self.threshold}
 
 
@@ -168,5 +168,5 @@ class ArcFaceHead(keras.layers.Layer):
         return (*input_shape[:-1], self.num_classes)
 
     def get_config(self):
-        """What `from_config` needs to make this layer again."""
+        """The arguments that `from_config` needs to make this layer again."""
         return {**super().get_config(), "num_classes": self.num_classes}

@@ -26,7 +26,7 @@ def mobilefacenet(images, width: float):
     | 7^2 x 512   | linear GDConv 7x7   | - | 512 | 1 | 1 |
     | 1^2 x 512   | linear conv 1x1     | - | d   | 1 | 1 |
 
-    Batch norm after every convolution, PReLU after those that are not linear. The kernel of the
+    Batch norm follows every convolution, PReLU those that are not linear. The kernel of the
     global depthwise convolution (GDConv), which weighs each place of each channel, is as large as
     its input for other image sizes too.
 
@@ -57,8 +57,8 @@ def _bottleneck(x, expansion: int, channels: int, stride: int):
 
 def _depthwise_norm(x, kernel: tuple[int, int], padding: str, stride: int = 1):
     """Depthwise convolution and batch norm."""
-    # He et al.'s variance 2 / fan-in; Keras' own initializer counts all channels into the fan-in,
-    # of which a depthwise filter sees one.
+    # He et al.'s variance 2 / fan-in; Keras' own initializer counts all channels in the fan-in, but
+    # a depthwise filter sees only one.
     deviation = math.sqrt(2 / math.prod(kernel))
     x = keras.layers.DepthwiseConv2D(
         kernel,

@@ -14,7 +14,7 @@ def nin(images, width: float):
     | 2     | 5x5, 192 - 1x1, 192 - 1x1, 192     | avg-pool 3x3, stride 2; dropout 1/2 |
     | 3     | 3x3, 192 - 1x1, 192 (- 1x1, 100)   | average over all places             |
 
-    A ReLU follows every convolution; there is no batch norm but the head's. Lin et al. end with one
+    A ReLU follows every convolution; the only batch norm is the head's. Lin et al. end with one
     map per class, averaged; here the head's linear map, after the average instead of before it,
     takes the place of that last 1x1 convolution (in brackets).
 

@@ -4,7 +4,7 @@ import keras
 
 from sparse_embed.models.blocks import batch_norm, conv_norm, prelu, scaled
 
-# (residual units, channels) of the four stages; the first unit of each halves the picture.
+# (residual units, channels) of the four stages; the first unit of each halves the image.
 STAGES = ((3, 64), (13, 128), (30, 256), (3, 512))
 
 
@@ -21,10 +21,10 @@ def resnet101(images, width: float):
     | batch norm, dropout 0.4     | 7 x 7 x 512                 |
     | flatten                     | 25088                       |
 
-    With two convolutions per unit that is 1 + 2 (3 + 13 + 30 + 3) = 99 convolutions on the longest
-    way, and the head's linear map is the hundredth layer with weights (shortcuts not counted). It
-    is not the ResNet-101 of ImageNet (3-4-23-3 bottleneck units). The first convolution has stride
-    1 and no pooling follows, because aligned faces are small pictures.
+    With two convolutions per unit there are 1 + 2 (3 + 13 + 30 + 3) = 99 convolutions on the
+    longest path, and the head's linear map is the hundredth layer with weights (shortcuts not
+    counted). It is not the ResNet-101 of ImageNet (3-4-23-3 bottleneck units). The first
+    convolution has stride 1 and no pooling follows, because aligned faces are small images.
 
     Args:
         images: Keras tensor (batch, height, width, channels).

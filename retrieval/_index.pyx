@@ -1,6 +1,6 @@
 # distutils: language = c++
 # cython: boundscheck=False, wraparound=False
-"""Thin bindings of the C++ headers beside this file; arguments are checked by the callers."""
+"""Thin bindings of the C++ headers beside this file; the callers check the arguments."""
 
 import numpy as np
 
@@ -84,7 +84,7 @@ KERNELS = tuple(name.decode() for name in available_kernels())
 """Names of the instruction sets that this machine can run, fastest first."""
 
 INVALID, UNSORTED, CANONICAL = 0, 1, 2
-"""What `Csr.check` may find."""
+"""The results of `Csr.check`."""
 
 
 cdef class Csr:
@@ -191,7 +191,7 @@ cdef class SparseIndex:
     """See `sparse_index.h`. Any thread may call anything at any time."""
 
     cdef unique_ptr[CppSparseIndex] index
-    cdef list buffers  # what attached blocks lie in
+    cdef list buffers  # the memory of attached blocks
 
     def __init__(self, uint64_t dims, uint32_t shift):
         self.index.reset(new CppSparseIndex(dims, shift))

@@ -1,6 +1,6 @@
-"""The table of baselines: what compares methods of search takes every row of it.
+"""The table of baselines: every comparison of search methods takes all of its rows.
 
-The settings are the paper's (appendix, "Hyper-parameters"), PCA and LSH those of both of its
+The settings are the paper's (appendix, "Hyper-parameters"), for PCA and LSH those of both of its
 networks; HNSW is not in the paper. To add a baseline, write a class with the protocol `Search` and
 put a row here, or `BASELINES["name"] = Baseline(...)` from outside.
 """
@@ -29,7 +29,7 @@ EF_SEARCH = (128, 256, 512, 1024)
 
 @dataclasses.dataclass(frozen=True)
 class Baseline:
-    """A method of search with the settings that its trade-off curve is made of.
+    """A method of search with the settings of its trade-off curve.
 
     Attributes:
         search: makes the search: (rows, **build setting, num_threads=...) -> `Search`.
@@ -37,10 +37,10 @@ class Baseline:
         builds: (rows, dims) of the database -> settings to build with.
         queries: build setting -> attributes to set between searches.
         over: "dense" or "sparse", which embeddings it searches.
-        reranked: whether its shortlist is re-ranked by dense embeddings; not where it scores by
-            them itself.
-        exact: whether it finds the very neighbours.
-        module: what has to be installed for it, if anything.
+        reranked: whether its shortlist is re-ranked by dense embeddings; False if it scores by them
+            itself.
+        exact: whether it finds the true neighbours.
+        module: the module that it needs installed, if any.
     """
 
     search: Callable[..., Any]
@@ -59,7 +59,7 @@ def _dense(rows: Any, num_threads: int = 1) -> DenseSearch:
 
 
 def _ivfpq_builds(rows: int, dims: int) -> Iterable[Setting]:
-    """The paper's lists, or fewer for a small database; the most codes up to 64 that fit."""
+    """The paper's lists, or fewer for a small database; as many codes as fit, up to 64."""
     nlist = min(NLIST, max(1, rows // ROWS_PER_CENTROID))
     return [{"nlist": nlist, "m": next(m for m in (64, 32, 16, 8, 4, 2, 1) if dims % m == 0)}]
 

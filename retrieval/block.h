@@ -3,13 +3,13 @@
 // 1. Posting lists for fast, approximate accumulation. The postings of one dimension are sorted by
 //    value, largest first, and cut into groups of kGroup rows; a group stores its rows' 16-bit local
 //    ids and one upper and one lower bound of its values (bfloat16, rounded outward). So a posting
-//    takes 2 + 4 / kGroup = 3 bytes, and a whole group adds one and the same number to its
-//    accumulators. The last group of a list is filled up with local ids that no row has.
+//    takes 2 + 4 / kGroup = 3 bytes, and a whole group adds the same number to its accumulators.
+//    The last group of a list is filled up with local ids that no row has.
 // 2. Rows for exact scoring: float32 values, then 16-bit dimensions (32-bit where there are more
 //    than 65,536 of them), contiguous per row so that a row costs few cache lines.
 //
-// A buffer is what `build` makes in memory and what an index file holds: it can be used where it is
-// mapped. `open` checks everything that memory safety depends on except the local ids and the
+// `build` makes a buffer in memory and an index file holds the same bytes: it can be used where it
+// is mapped. `open` checks everything that memory safety depends on except the local ids and the
 // dimensions of rows, which cannot reach outside their arrays: accumulators and dense queries have
 // 65,536 places, and 32-bit dimensions are compared with the size of the query.
 #pragma once
@@ -28,11 +28,11 @@
 namespace sparse_embed {
 
 constexpr uint32_t kGroup = 4;
-constexpr uint32_t kBoundsAhead = 8;  // bounds are read so many at a time, also at the end
+constexpr uint32_t kBoundsAhead = 8;  // bounds are read this many at a time, also at the end
 constexpr uint32_t kMaxBlockShift = 15;
 constexpr uint32_t kMaxBlockRows = uint32_t(1) << kMaxBlockShift;
 constexpr uint32_t kAccumulators = 65536;
-constexpr uint32_t kNarrowDims = 65536;  // so many dimensions fit 16 bits
+constexpr uint32_t kNarrowDims = 65536;  // as many dimensions as 16 bits can number
 static_assert(kAccumulators == 0x10000 && kNarrowDims == 0x10000,
               "any 16-bit number must have a place, also that of a damaged file");
 static_assert(kMaxBlockRows + kGroup <= kAccumulators,
@@ -246,7 +246,7 @@ class BlockBuilder {
     }
   }
 
-  // Fills in `list_lengths_` and what the header tells about rows and lists, but for `max_value`.
+  // Fills in `list_lengths_` and the header's fields about rows and lists, except `max_value`.
   void measure() {
     double max_norm2 = 0.0, sum = 0.0;
     bool nonnegative = true;

@@ -1,4 +1,4 @@
-// A view of a CSR matrix. Everything but `check_csr` expects it canonical: columns strictly
+// A view of a CSR matrix. Everything but `check_csr` expects it to be canonical: columns strictly
 // increasing within each row, and finite values.
 #pragma once
 
@@ -15,7 +15,7 @@ struct Csr {
 };
 
 // Whether offsets or columns lie outside the matrix (0), columns are not strictly increasing (1), or
-// the matrix is canonical (2). Values are not looked at.
+// the matrix is canonical (2). Values are not checked.
 inline int check_csr(const Csr& m) {
   if (m.indptr[0] != 0) return 0;
   bool sorted = true;

@@ -31,7 +31,7 @@ class DenseSearch:
 
     @property
     def settings(self) -> dict[str, int]:
-        """What a record of this search should say of it."""
+        """The settings to keep in a record of this search."""
         return {"dims": self.shape[1]}
 
     @property

@@ -4,11 +4,12 @@ All take unit-norm embeddings and answer as `SparseIndex.search` does: arrays (n
 unused places -inf / -1. Scores approximate cosines; rows that score the same are in the order of
 their ids, but which of several rows with the k-th best score are returned is up to faiss.
 
-What a search needs but the index does not depend on (`nprobe`, `ef_search`) is an attribute that
-can be set between searches, so that one index serves a whole sweep.
+Settings that only a search needs (`nprobe`, `ef_search`) are attributes that can be set between
+searches, so that one index serves a whole sweep.
 """
 
 import functools
+import logging
 import types
 import warnings
 from typing import Any
@@ -21,12 +22,12 @@ from sparse_embed.retrieval.threads import faiss_threads
 from sparse_embed.retrieval.unit_rows import unit_rows
 
 _LSH_BATCH = 65_536  # rows whose projections, 4 bytes per bit, are in memory together
-# Fewer rows per centroid train it badly: where faiss itself begins to warn.
+# Fewer rows per centroid train it badly: faiss itself warns below this.
 ROWS_PER_CENTROID = 39
 
 
 class FaissSearch:
-    """What the searches below share; `index` is a faiss index that holds the rows."""
+    """The common part of the searches below; `index` is a faiss index that holds the rows."""
 
     def __init__(self, index: Any):
         self._index = index
@@ -38,7 +39,7 @@ class FaissSearch:
 
     @functools.cached_property
     def nbytes(self) -> int:
-        """Bytes of the index: those that faiss would write to a file."""
+        """Bytes of the index, as faiss would write it to a file."""
         faiss = _faiss(type(self))
         sizes: list[int] = []
         writer = faiss.PyCallbackIOWriter(lambda part: sizes.append(len(part)))
@@ -77,7 +78,7 @@ class FaissSearch:
         return np.take_along_axis(scores, order, axis=1), np.take_along_axis(ids, order, axis=1)
 
     def _scores(self, values: np.ndarray) -> np.ndarray:
-        """Scores from what faiss returns, which here is inner products already."""
+        """Scores from faiss' results, which already are inner products here."""
         return values
 
 
@@ -99,7 +100,7 @@ class LSHSearch(FaissSearch):
         dense = unit_rows("dense", dense)
         check_number("bits", bits, integer=True, minimum=8)
         if bits % 8:
-            raise ValueError(f"bits={bits}: expected a multiple of 8, whole bytes")
+            raise ValueError(f"bits={bits}: expected a multiple of 8 (whole bytes)")
         with faiss_threads(num_threads):
             super().__init__(faiss.IndexLSH(dense.shape[1], bits))  # its seed is fixed
             for start in range(0, len(dense), _LSH_BATCH):
@@ -107,7 +108,7 @@ class LSHSearch(FaissSearch):
 
     @property
     def settings(self) -> dict[str, int]:
-        """What a record of this search should say of it."""
+        """The settings to keep in a record of this search."""
         return {"bits": self._index.nbits}
 
     def _scores(self, values: np.ndarray) -> np.ndarray:
@@ -128,8 +129,9 @@ class IVFPQSearch(FaissSearch):
         m: codes per row; must divide d.
         bits: bits per code, at most 8.
         nprobe: lists that a query looks into; can be changed later.
-        train_rows: how many rows, drawn at random, to train centroids and codes with; None for
-            `ROWS_PER_CENTROID` per list and no fewer per code word, if there are as many.
+        train_rows: how many rows, drawn at random, train centroids and codes; None for
+            `ROWS_PER_CENTROID` per list and at least as many per code word, if there are enough
+            rows.
         seed: of that draw.
         num_threads: threads of building.
     """
@@ -183,7 +185,7 @@ class IVFPQSearch(FaissSearch):
 
     @property
     def settings(self) -> dict[str, int]:
-        """What a record of this search should say of it."""
+        """The settings to keep in a record of this search."""
         index = self._index
         sizes = {"nlist": index.nlist, "m": index.pq.M, "bits": index.pq.nbits}
         return sizes | {"nprobe": index.nprobe}
@@ -192,14 +194,14 @@ class IVFPQSearch(FaissSearch):
 class HNSWSearch(FaissSearch):
     """A navigable graph over the rows, which are kept whole; scores are inner products.
 
-    Not in the paper's comparison, but what is mostly used today. Uses more memory than the rows.
+    Not in the paper's comparison, but widely used today. Uses more memory than the rows.
 
     Args:
         dense: (rows, d) unit-norm embeddings.
         m: neighbours per row and layer of the graph (twice as many in the lowest).
         ef_construction: how many candidates are kept while a row is added.
         ef_search: how many are kept during a search, if `k` is not more; can be changed later.
-        num_threads: threads of building. More than one build another graph every time.
+        num_threads: threads of building. With more than one, every build gives another graph.
     """
 
     def __init__(
@@ -233,7 +235,7 @@ class HNSWSearch(FaissSearch):
 
     @property
     def settings(self) -> dict[str, int]:
-        """What a record of this search should say of it."""
+        """The settings to keep in a record of this search."""
         built = {"m": self._m, "ef_construction": self._index.hnsw.efConstruction}
         return built | {"ef_search": self.ef_search}
 
@@ -241,13 +243,14 @@ class HNSWSearch(FaissSearch):
 def _faiss(search: type[FaissSearch]) -> types.ModuleType:
     """Imports faiss, which only `search` needs, or says in one line how to install it."""
     require(search.__name__, "baselines", "faiss")
+    logging.getLogger("faiss.loader").setLevel(logging.WARNING)  # it tells of each instruction set
     import faiss
 
     return faiss
 
 
 def _smaller(name: str, wanted: int, most: int, rows: int) -> int:
-    """`wanted`, or `most` if that is less, which is announced."""
+    """Returns `wanted`, or `most` with a warning if that is less."""
     if wanted > most:
         warnings.warn(
             f"{name}={wanted} is too many for a database of {rows} rows: using {most}", stacklevel=4

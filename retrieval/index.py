@@ -34,7 +34,7 @@ def algorithm1_search(
 
 
 class Algorithm1:
-    """Algorithm 1 with its posting lists kept, so that building and searching are timed apart."""
+    """Algorithm 1 that keeps its posting lists, so that building and searching are timed apart."""
 
     def __init__(self, csr: Matrix):
         rows = canonical_csr("csr", csr)
@@ -53,7 +53,7 @@ class Algorithm1:
 
     @property
     def settings(self) -> dict[str, int]:
-        """What a record of this search should say of it: there is nothing to set."""
+        """The settings to keep in a record of this search: it has none."""
         return {}
 
     def search(
@@ -63,7 +63,7 @@ class Algorithm1:
         threshold: float | None = None,
         num_threads: int = 1,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """See `algorithm1_search`; it has one thread, whatever `num_threads`."""
+        """See `algorithm1_search`; uses one thread, whatever `num_threads` is."""
         del num_threads
         k = check_number("k", k, integer=True, minimum=1)
         csr = canonical_csr("queries", queries, self.shape[1])
@@ -131,7 +131,7 @@ class SparseIndex:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all that the index keeps; see `nbytes_by_part`."""
+        """Bytes of everything in the index; see `nbytes_by_part`."""
         return sum(self.nbytes_by_part.values())
 
     @property
@@ -141,7 +141,7 @@ class SparseIndex:
 
     @property
     def settings(self) -> dict[str, int]:
-        """What a record of this search should say of it: nothing decides its results."""
+        """The settings to keep in a record of this search: none affects its results."""
         return {}
 
     @property
@@ -173,7 +173,7 @@ class SparseIndex:
         return np.arange(begin, begin + count)
 
     def remove(self, ids: np.ndarray) -> int:
-        """Removes rows: they are no longer found. Their memory is not given back.
+        """Removes rows: they are no longer found. Their memory is not freed.
 
         Args:
             ids: ids of rows; those removed before are ignored.
@@ -248,8 +248,8 @@ class SparseIndex:
                 rename another file to its place, as `save` does, is safe. With `mmap=False`
                 nothing that happens to the file matters.
             verify: whether to compute the checksums of all data; None does so unless `mmap`. The
-                structure of the file is checked in any case, so that damaged data can give wrong
-                results but never reach outside the file.
+                structure of the file is always checked, so that damaged data can give wrong results
+                but never reach outside the file.
 
         Raises:
             IndexFileError: (a ValueError) if the file is not a whole, undamaged index file.

@@ -1,6 +1,6 @@
 """The file format of `SparseIndex`.
 
-All numbers are in the byte order of the machine that wrote the file; a marker tells which.
+All numbers are in the byte order of the machine that wrote the file, which a marker shows.
 
     header     magic, byte order, version, length of the file, rows, dimensions, log2 of the rows
                per block, postings per group, number of sections

@@ -1,4 +1,4 @@
-"""Turning what callers pass into the canonical CSR form that the compiled code relies on."""
+"""Turns the callers' matrices into the canonical CSR form that the compiled code relies on."""
 
 from typing import Any, TypeAlias
 

@@ -4,8 +4,8 @@
 // compiled here several times, each under its own target options, into a table of functions.
 //
 // To add an instruction set, compile kernels.inc once more (below) and add a row to kKernelSets; in
-// kernels.inc, write what is to use the new instructions. Nothing else knows the sets: Python takes
-// the names from the table, and the tests go through all that the machine can run.
+// kernels.inc, write the code that uses the new instructions. Nothing else knows the sets: Python
+// takes the names from the table, and the tests run all sets that the machine supports.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ struct Kernels {
   float (*dot_float16)(const uint16_t* row, const float* query, size_t n);
 };
 
-// Scans and dot products take so many numbers at a time. The results of dot products depend on
+// Scans and dot products take this many numbers at a time. The results of dot products depend on
 // it, so it is the same for all instruction sets.
 constexpr int kLanes = 32;
 static_assert(kLanes == 32, "a scan keeps a bit per lane in 32 bits");
@@ -52,8 +52,8 @@ inline float half_to_float(uint16_t half) {
   return value;
 }
 
-// A section per instruction set. KERNEL_TARGET lets the compiler use the instructions; a macro of
-// their own tells kernels.inc that it may. kernels.inc undefines them all.
+// A section per instruction set. KERNEL_TARGET lets the compiler use the instructions; a macro per
+// set tells kernels.inc that it may. kernels.inc undefines them all.
 
 namespace portable {
 #define KERNEL_TARGET
@@ -75,7 +75,7 @@ namespace avx512 {
 #include "kernels.inc"
 }  // namespace avx512
 
-// Whether this processor has an instruction set; the builtin takes nothing but literals.
+// Whether this processor has an instruction set; the builtin takes only literals.
 #define CPU_HAS(name) (__builtin_cpu_init(), __builtin_cpu_supports(name) != 0)
 
 #endif  // SPARSE_EMBED_X86

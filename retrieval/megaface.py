@@ -5,10 +5,10 @@ each other image of the identity is the mate in turn. The rank of the mate is th
 distractors that score higher: a distractor of the very same score does not count. Recall@k is the
 fraction of ranks below k. Other mates and images of other identities take no part.
 
-All mates of a probe are found in one search. The database holds the probes themselves first and
-the distractors after them, so that of equal scores a mate comes first ("ties by lower id"); of the
-results, those that are neither distractors nor mates are dropped, and the search is repeated for
-more results where too few distractors are left.
+All mates of a probe are found in one search. The database holds the probes themselves first and the
+distractors after them, so that a mate precedes distractors of equal score ("ties by lower id").
+Results that are neither distractors nor mates are dropped, and the search is repeated for more
+results while too few distractors are left.
 """
 
 from collections.abc import Sequence
@@ -64,20 +64,20 @@ def identification_ranks(
 ) -> PairRanks:
     """Ranks each mate of each probe among the distractors.
 
-    For probe and mate the database is the distractors and that mate. A shortlist is made of the
-    rows that reach the threshold, at most `shortlist` of them; a mate outside is not found. With a
-    re-ranker, the rows of the shortlist are then scored by it, too.
+    For each probe and mate, the database is the distractors and that mate. The shortlist holds the
+    rows that reach the threshold, at most `shortlist` of them; a mate outside is not found. A
+    re-ranker, if given, then scores the rows of the shortlist too.
 
     Args:
         index: holds the probes in their order as rows 0 to n - 1, and the distractors after them.
         probes: the queries of the probes, (n, d), as the index takes them.
         labels: (n,) identity of each probe.
-        shortlist: longest shortlist; the paper's is 1000. None is for all of an
-            index that has `candidates`, such as `SDHSearch`.
+        shortlist: longest shortlist; the paper's is 1000. None takes all `candidates` of an index
+            that has them, such as `SDHSearch`.
         threshold: lowest score on the shortlist, None for any; the paper's is 0.25.
         reranker: dense embeddings of the rows of the index.
         dense_probes: dense embeddings of the probes; goes with `reranker`.
-        without_mate: "raise" if an identity has one probe alone, or "skip" such probes.
+        without_mate: "raise" if an identity has only one probe, or "skip" such probes.
         num_threads: threads of the searches.
         progress: whether to show a progress bar.
     """
@@ -90,7 +90,7 @@ def identification_ranks(
             f"index has {rows} rows and probes {count}: expected the probes and distractors"
         )
     if (reranker is None) != (dense_probes is None):
-        raise ValueError("reranker and dense_probes need each other: one of them is None")
+        raise ValueError("reranker, dense_probes: expected both or neither, one of them is None")
     if reranker is not None and reranker.shape[0] != rows:
         raise ValueError(f"reranker has {reranker.shape[0]} rows: expected {rows}, as in the index")
     if dense_probes is not None and len(dense_probes) != count:
@@ -117,7 +117,7 @@ def identification_ranks(
 
 
 def _count_higher(mates, ranks, places, scores, ids, count) -> None:
-    """Sets the ranks of the mates that are among the ids; row i of which belongs to places[i]."""
+    """Sets the ranks of the mates among the ids; row i of the ids belongs to places[i]."""
     for own, row_scores, row_ids in zip(places, scores, ids, strict=True):
         is_mate = (row_ids >= 0) & (row_ids < count)
         rivals = np.sort(row_scores[row_ids >= count])
@@ -133,8 +133,8 @@ def _pairs(labels: np.ndarray, without_mate: str) -> PairRanks:
     if without_mate == "raise" and (sizes == 1).any():
         alone = order[first[np.argmax(sizes == 1)]]
         raise ValueError(
-            f"labels: probe {alone} (identity {labels[alone]}) has no mate, nor have "
-            f"{np.sum(sizes == 1) - 1} others; remove them, or pass without_mate='skip'"
+            f"labels: probe {alone} (identity {labels[alone]}) has no mate, and "
+            f"{np.sum(sizes == 1) - 1} others have none; remove them, or pass without_mate='skip'"
         )
     if (sizes == 1).all():
         raise ValueError("labels: no probe has a mate, so nothing can be ranked")
@@ -152,7 +152,7 @@ def _pairs(labels: np.ndarray, without_mate: str) -> PairRanks:
 def _shortlists(index, probes, labels, batch, shortlist, threshold, width, num_threads):
     """Yields (probes, scores, ids): each mate and the distractors that share a shortlist with it.
 
-    With a mate on it, a shortlist has room for one distractor less. All other places are -1.
+    A shortlist with a mate on it has room for one distractor less. All other places are -1.
     """
     count, rows = len(labels), index.shape[0]
     longest = rows if shortlist is None else shortlist
@@ -162,7 +162,7 @@ def _shortlists(index, probes, labels, batch, shortlist, threshold, width, num_t
         scores, ids = first_stage(index, probes[batch], width, threshold, num_threads)
         is_distractor = ids >= count
         ahead = np.cumsum(is_distractor, axis=1)  # itself included
-        # All is known once there are enough distractors, or nothing more to be found.
+        # Everything is known once there are enough distractors, or nothing more to find.
         whole = (ahead[:, -1] >= longest) | (ids[:, -1] < 0) | (width in (None, rows))
         is_mate = ~is_distractor & (ids >= 0) & (ids != batch[:, None])
         is_mate &= labels[ids.clip(0, count - 1)] == labels[batch, None]
@@ -183,10 +183,10 @@ def recall_of_ranks(
 
     - "official", MegaFace's: the fraction of all ordered pairs whose rank is below k (micro
       average). As a function of k it is the CMC curve.
-    - "authors", of the code of the paper's authors: per probe the fraction of its identity's images
-      whose rank is below k, where the probe itself is one of them and always found; averaged over
-      the probes (macro average). With m mates per probe it is (1 + m * official) / (1 + m). (Their
-      code also lets the mates that are not on the shortlist follow it; here they are not found.)
+    - "authors", from the code of the paper's authors: per probe, the fraction of its identity's
+      images whose rank is below k, the probe itself included and always found; averaged over the
+      probes (macro average). With m mates per probe it is (1 + m * official) / (1 + m). (Their code
+      also appends the mates that are not on the shortlist; here they are not found.)
 
     `reranked` takes the ranks after re-ranking.
     """
@@ -223,16 +223,16 @@ def megaface_recall(
     without_mate: str = "raise",
     progress: bool = False,
 ) -> dict[int, float]:
-    """Recall@k of exact search for embeddings, dense or sparse, on MegaFace's terms.
+    """Recall@k of exact search for embeddings, dense or sparse, by MegaFace's protocol.
 
-    Memory is that of the embeddings in one matrix and their index; probes are searched in batches.
+    Memory holds the embeddings in one matrix and their index; probes are searched in batches.
     For other searches, `identification_ranks` and `recall_of_ranks` are the parts of this function.
 
     Args:
         probes: (n, d) unit-norm embeddings.
         labels: (n,) identity of each probe.
         distractors: (m, d) unit-norm embeddings.
-        ks: which recalls; at most `shortlist`.
+        ks: the k of each recall@k, at most `shortlist`.
         protocol: "official" or "authors", see `recall_of_ranks`.
         shortlist: see `identification_ranks`; ranks are counted up to here.
         threshold: see `identification_ranks`; the paper's is 0.25.
@@ -240,16 +240,16 @@ def megaface_recall(
         dense_distractors: dense embeddings of the distractors.
         noisy_probes: (n,) bool, probes to leave out (`datasets.megaface.noisy_images`).
         noisy_distractors: (m,) bool, distractors to leave out.
-        without_mate: "raise" if an identity has one probe alone, or "skip" such probes.
+        without_mate: "raise" if an identity has only one probe, or "skip" such probes.
         progress: whether to show a progress bar.
 
     Returns:
         {k: recall@k}.
 
     Raises:
-        ValueError: arguments do not fit each other, rows are not of unit norm, an identity has one
-            probe alone. Zero rows, which sparse encoders can give, are allowed with a threshold
-            above 0; without one everything would score the same as their mates.
+        ValueError: arguments do not fit each other, rows are not of unit norm, an identity has only
+            one probe. Zero rows, which sparse encoders can give, are allowed with a threshold above
+            0; without one, everything would score the same as their mates.
     """
     if max(ks, default=1) > shortlist:
         raise ValueError(f"ks={tuple(ks)}: expected at most shortlist={shortlist}")
@@ -280,7 +280,9 @@ def megaface_recall(
         reranker = Reranker(dense)
         dense_probes = dense_probes[keep]
     elif dense_probes is not None or dense_distractors is not None:
-        raise ValueError("dense_probes and dense_distractors need each other: one of them is None")
+        raise ValueError(
+            "dense_probes, dense_distractors: expected both or neither, one of them is None"
+        )
     pairs = identification_ranks(
         index,
         probes[keep],

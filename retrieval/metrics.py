@@ -7,7 +7,7 @@ import scipy.sparse
 
 from sparse_embed.retrieval.inputs import Matrix
 
-_TOLERANCE = 5e-3  # what float16 leaves of a norm of 1
+_TOLERANCE = 5e-3  # how far float16 may change a norm of 1
 _BLOCK = 65_536  # rows
 
 
@@ -15,12 +15,12 @@ def drop_self(scores: np.ndarray, ids: np.ndarray, first: int = 0) -> tuple[np.n
     """Removes from row i of search results the database row first + i; rows get shorter by one.
 
     For leave-one-out evaluation, where the queries are the database itself: ask for k + 1 results,
-    then drop each query's own row. Where it is not among the results the last one goes.
+    then drop each query's own row. If it is not among the results, the last one is dropped.
 
     Args:
         scores: (n, k + 1) scores of a search.
         ids: (n, k + 1) ids of the same search.
-        first: which row of the database the first query is.
+        first: row of the first query in the database.
 
     Returns:
         scores and ids, both (n, k).
@@ -32,7 +32,7 @@ def drop_self(scores: np.ndarray, ids: np.ndarray, first: int = 0) -> tuple[np.n
 
 
 def has_mate(query_labels: np.ndarray, database_labels: np.ndarray | None = None) -> np.ndarray:
-    """Tells of each query whether the database has a row of its class, so that recall is possible.
+    """Returns whether the database has a row of each query's class, so that recall is possible.
 
     Args:
         query_labels: (n,) class of each query.
@@ -62,10 +62,10 @@ def recall_at_k(
 def _hits(
     ids: np.ndarray, query_labels: np.ndarray, database_labels: np.ndarray, k: int
 ) -> np.ndarray:
-    """Tells of each of the first `k` results whether it is of the query's class, (n, k)."""
+    """Returns whether each of the first `k` results is of the query's class, (n, k)."""
     ids, query_labels, database_labels = map(np.asarray, (ids, query_labels, database_labels))
     if ids.ndim != 2 or not ids.size:
-        raise ValueError(f"ids of shape {ids.shape}: expected (queries, results), neither 0")
+        raise ValueError(f"ids of shape {ids.shape}: expected (queries, results), both at least 1")
     if ids.shape[0] != len(query_labels):
         raise ValueError(
             f"ids has {ids.shape[0]} rows: expected one per {len(query_labels)} labels"
@@ -86,8 +86,8 @@ def precision_at_k(
 ) -> float:
     """Mean fraction of the first `k` results that are of the query's own class.
 
-    The paper's CIFAR-100 table has k = 4 and 16, for test images searched among the training images
-    and among the other test images (there, ask for k + 1 results and `drop_self`).
+    The paper's CIFAR-100 table uses k = 4 and 16, for test images searched among the training
+    images and among the other test images (for those, ask for k + 1 results and `drop_self`).
 
     Args:
         ids: (n, >= k) ids of a search, best first; -1, where there is no result, counts as wrong.
@@ -99,7 +99,7 @@ def precision_at_k(
 
 
 def check_labels(name: str, labels: np.ndarray, rows: int, of: str) -> np.ndarray:
-    """Returns `labels` as an array if there is one for each of the `rows` rows of `of`."""
+    """Returns `labels` as an array if it has one label for each of the `rows` rows of `of`."""
     labels = np.asarray(labels)
     if labels.shape != (rows,):
         raise ValueError(f"{name} of shape {labels.shape}: expected one per row of {of}, ({rows},)")

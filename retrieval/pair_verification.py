@@ -1,4 +1,4 @@
-"""Verification: are two images of one identity? The protocol of LFW, AgeDB-30 and the like.
+"""Verification: do two images show one identity? The protocol of LFW, AgeDB-30 and the like.
 
 Pairs are scored by the dot product of their unit-norm embeddings (the paper's appendix, "FPR and
 TPR curves") and called the same where the score reaches a threshold.
@@ -32,7 +32,7 @@ class Roc(NamedTuple):
 
 
 class Verification(NamedTuple):
-    """What `verification` gives.
+    """The result of `verification`.
 
     Attributes:
         accuracy: mean over the folds of the accuracy with the threshold chosen on the others.
@@ -71,12 +71,12 @@ def verification(
         same: (pairs,) bool, whether a pair is of one identity.
         flipped: embeddings of the mirrored images; each row is then the sum of both, normalised
             again ("flip-sum").
-        folds: number of folds: consecutive pairs, as many in each as can be.
+        folds: number of folds, which are consecutive pairs in parts as equal as possible.
         fars: false accept rates at which to report.
 
     Raises:
-        ValueError: arguments do not fit each other, rows are not of unit norm, or a choice on all
-            folds but one would see pairs of one kind alone.
+        ValueError: arguments do not fit each other, rows are not of unit norm, or all folds but one
+            hold pairs of only one kind.
     """
     scores = pair_scores(embeddings, flipped)
     same = check_labels("same", same, len(scores), "pairs, two rows of embeddings each,")
@@ -87,7 +87,8 @@ def pair_scores(embeddings: Matrix, flipped: Matrix | None = None) -> np.ndarray
     """The scores of pairs of rows 2i and 2i + 1, (pairs,) float32; see `verification`."""
     if embeddings.ndim != 2 or embeddings.shape[0] % 2 or not embeddings.shape[0]:
         raise ValueError(
-            f"embeddings of shape {embeddings.shape}: expected two rows for each pair, not 0"
+            f"embeddings of shape {embeddings.shape}: expected two rows per pair, and at least one "
+            "pair"
         )
     check_unit_norm("embeddings", embeddings)
     rows = embeddings
@@ -113,7 +114,7 @@ def pair_scores(embeddings: Matrix, flipped: Matrix | None = None) -> np.ndarray
 def verification_of_scores(
     scores: np.ndarray, same: np.ndarray, folds: int = 10, fars: Sequence[float] = FARS
 ) -> Verification:
-    """What `verification` gives, from the scores of the pairs."""
+    """Returns the result of `verification` from the scores of the pairs."""
     scores = np.asarray(scores)
     same = check_labels("same", same, len(scores), "scores")
     if same.dtype != bool:
@@ -160,8 +161,8 @@ def verification_of_scores(
 def best_threshold(scores: np.ndarray, same: np.ndarray) -> float:
     """The threshold of highest accuracy: half-way between two neighbouring scores.
 
-    Of several equally good ones it is the highest; below all scores or above them if it is best to
-    call everything, or nothing, the same.
+    The highest of several equally good ones. It lies below all scores, or above them, if it is best
+    to call every pair, or none, the same.
     """
     curve = roc(scores, same)
     right = curve.tpr * same.sum() - curve.fpr * (~same).sum()
@@ -171,9 +172,9 @@ def best_threshold(scores: np.ndarray, same: np.ndarray) -> float:
 
 
 def roc(scores: np.ndarray, same: np.ndarray) -> Roc:
-    """The FPR-TPR curve of scored pairs, of which some are of one identity and some are not."""
+    """The FPR-TPR curve of scored pairs, some of one identity and some not."""
     if same.all() or not same.any():
-        raise ValueError("same: expected pairs of one identity and others, got one kind alone")
+        raise ValueError("same: expected pairs of one identity and of two, got only one kind")
     order = np.argsort(-scores, kind="stable")
     ordered = scores[order]
     last = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))  # of equal scores
@@ -187,5 +188,5 @@ def roc(scores: np.ndarray, same: np.ndarray) -> Roc:
 
 
 def _mean(flags: np.ndarray) -> float:
-    """The fraction of true ones, NaN of none: a fold may have pairs of one kind alone."""
+    """The fraction of true values, NaN without any: a fold may have pairs of only one kind."""
     return float(flags.mean()) if len(flags) else float("nan")

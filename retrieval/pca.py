@@ -14,9 +14,9 @@ class PCASearch:
     """Scores every row by its dot product with the query, both projected on principal directions.
 
     The directions are the eigenvectors V (d, dims) of the database's covariance with the largest
-    eigenvalues. The score of query q and row x is <V^T q, V^T x>: the mean is not taken off before
-    projecting, so that scores approximate <q, x>, thresholds mean what they mean there, and
-    dims = d gives the scores of exhaustive search. The paper's dims: 48 to 256 of 512.
+    eigenvalues. The score of query q and row x is <V^T q, V^T x>: the mean is not subtracted before
+    projecting, so that scores approximate <q, x>, thresholds keep their meaning, and dims = d gives
+    the scores of exhaustive search. The paper's dims: 48 to 256 of 512.
 
     Args:
         dense: (rows, d) unit-norm embeddings; memory-mapped ones are read block by block.
@@ -47,7 +47,7 @@ class PCASearch:
 
     @property
     def settings(self) -> dict[str, int]:
-        """What a record of this search should say of it."""
+        """The settings to keep in a record of this search."""
         return {"dims": self.flops_per_row}
 
     @property

@@ -4,7 +4,7 @@
 namespace sparse_embed {
 
 // Level 3 fetches into the first-level cache, 2 into the second. The empty asm has no instructions:
-// without it GCC takes a function that does nothing but prefetch for one that can be left out.
+// without it GCC drops a function that only prefetches as one without effect.
 template <int level>
 inline void prefetch(const void* address) {
   __builtin_prefetch(address, 0, level);

@@ -1,4 +1,4 @@
-"""What every search has in common: `SparseIndex`, the baselines, and those of one's own."""
+"""The interface of every search: `SparseIndex`, the baselines, and your own."""
 
 from typing import Any, Protocol
 
@@ -11,8 +11,8 @@ class Search(Protocol):
     """A database that answers queries.
 
     A search may have more: attributes that can be set between searches (`nprobe`, `ef_search`),
-    `flops_per_row` (multiply-adds per row and query), or `candidates` where all rows that share
-    something with a query are to be re-ranked.
+    `flops_per_row` (multiply-adds per row and query), or `candidates` if all rows that share
+    something with a query should be re-ranked.
     """
 
     @property
@@ -25,7 +25,7 @@ class Search(Protocol):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What a record of this search should say of it."""
+        """The settings to keep in a record of this search."""
 
     def search(
         self,
@@ -49,7 +49,6 @@ def shortlist(
         return index.search(queries, k, threshold, num_threads)
     if not hasattr(index, "candidates"):
         raise ValueError(
-            f"shortlist=None: {type(index).__name__} has no candidates to take all of, expected an "
-            "integer"
+            f"shortlist=None: {type(index).__name__} has no `candidates`, expected an integer"
         )
     return index.candidates(queries, threshold, num_threads)

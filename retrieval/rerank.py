@@ -14,7 +14,7 @@ class Reranker:
     Args:
         dense: (rows, d) float32 or float16, in memory or memory-mapped (`np.load(path,
             mmap_mode="r")`); kept where it is, not copied, if its rows are contiguous.
-        kernels: instruction set of the inner loops, or None for the best of this machine.
+        kernels: instruction set of the inner loops, or None for the best on this machine.
     """
 
     def __init__(self, dense: np.ndarray, kernels: str | None = None):
@@ -98,9 +98,9 @@ class TwoStage:
             queries: queries of the index, one per row.
             dense_queries: the same queries, dense.
             k: how many results per query.
-            shortlist: how many rows the index may pass on per query; None for all of an index that
-                has `candidates`, such as `SDHSearch`.
-            threshold: smallest score of the index that it passes on, or None.
+            shortlist: how many rows the index may pass on per query; None for all `candidates` of
+                an index that has them, such as `SDHSearch`.
+            threshold: smallest score that the index passes on, or None.
             num_threads: threads to use.
 
         Returns:

@@ -15,10 +15,10 @@
 
 namespace sparse_embed {
 
-// A query spread out over all dimensions, zero elsewhere, for looking up.
+// A query spread out over all dimensions, zero elsewhere, for lookups.
 class DenseQuery {
  public:
-  // So many places that no 16-bit dimension can reach outside.
+  // Enough places that no 16-bit dimension can reach outside.
   explicit DenseQuery(uint64_t dims) : values_(std::max<uint64_t>(dims, kNarrowDims), 0.0f) {}
 
   void set(const int32_t* dims, const float* values, int64_t count) {
@@ -80,7 +80,7 @@ class DenseQuery {
   template <class Dim>
   float finish(const RowView& row, const Dim* dims, uint64_t begin, float sum) const {
     for (uint64_t i = begin; i < row.count; ++i) {
-      // Every 16-bit dimension has a place; a 32-bit one of a damaged file need not have.
+      // Every 16-bit dimension has a place; a 32-bit one in a damaged file may have none.
       if (sizeof(Dim) == 4 && dims[i] >= values_.size()) continue;
       sum += row.values[i] * values_[dims[i]];
     }

@@ -11,10 +11,10 @@ from sparse_embed.retrieval.inputs import Matrix
 def hash_codes(embeddings: np.ndarray, active_bits: int) -> scipy.sparse.csr_array:
     """The hash code of each row: ones in its `active_bits` largest dimensions, else zeros.
 
-    Largest, not largest in magnitude; of equal values the one in the lower dimension comes first.
+    Largest, not largest in magnitude; among equal values, the lower dimension comes first.
 
     Args:
-        embeddings: (rows, d), as the encoder gives them.
+        embeddings: (rows, d), as the encoder returns them.
         active_bits: k of Jeong & Song, 1 to d.
     """
     embeddings = np.asarray(embeddings)
@@ -54,7 +54,9 @@ class SDHSearch:
 
     def __init__(self, codes: Matrix, num_threads: int = 1):
         if codes.ndim != 2 or 0 in codes.shape:
-            raise ValueError(f"codes of shape {codes.shape}: expected (rows, bits), neither 0")
+            raise ValueError(
+                f"codes of shape {codes.shape}: expected (rows, bits), both at least 1"
+            )
         self._index = SparseIndex.build(_binary("codes", codes), num_threads)
 
     @property
@@ -69,7 +71,7 @@ class SDHSearch:
 
     @property
     def settings(self) -> dict[str, int]:
-        """What a record of this search should say of it."""
+        """The settings to keep in a record of this search."""
         return {"bits": self.shape[1]}
 
     def search(
@@ -79,12 +81,12 @@ class SDHSearch:
         threshold: float | None = None,
         num_threads: int = 1,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Finds the `k` rows that share most bits with each query.
+        """Finds the `k` rows that share the most bits with each query.
 
         Args:
             queries: (n, bits) of zeros and ones.
             k: how many results per query.
-            threshold: the least number of shared bits; None, and any below 1, mean 1.
+            threshold: smallest number of shared bits; None and values below 1 mean 1.
             num_threads: threads to use.
 
         Returns:

@@ -242,7 +242,7 @@ class SparseIndex {
  private:
   static constexpr size_t kBatch = 64;
 
-  // What a call of `search` asks for.
+  // The arguments of a call of `search`.
   struct Request {
     const Blocks& blocks;
     const Csr& queries;
@@ -349,7 +349,7 @@ class SparseIndex {
     auto block_at = [&](size_t step) { return uint32_t(task.blocks.begin + step / count); };
     auto search_at = [&](size_t step) -> QuerySearch& { return searches[step % count]; };
     if (steps > 0) search_at(0).make_plan(block_at(0), work.plan);
-    const size_t guess_at = task.guessing ? task.blocks.size() / 8 : 0;  // after so many blocks
+    const size_t guess_at = task.guessing ? task.blocks.size() / 8 : 0;  // after this many blocks
     for (size_t step = 0; step < steps; ++step) {
       const bool more = step + 1 < steps;
       const QuerySearch& next = search_at(step + more);

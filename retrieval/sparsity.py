@@ -49,10 +49,10 @@ def suboptimality_ratio(x: Matrix) -> float:
 
 
 def sparsity_metrics(x: Matrix) -> dict[str, float]:
-    """The metrics of sparsity under the names that records have for them.
+    """The metrics of sparsity under their names in records.
 
     Returns:
-        `flops_per_row`, `activation_probability` (the mean of all dimensions) and
+        `flops_per_row`, `activation_probability` (the mean over all dimensions) and
         `suboptimality_ratio`.
     """
     return {

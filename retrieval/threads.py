@@ -1,4 +1,4 @@
-"""How many threads NumPy and faiss use, for the length of a `with` block.
+"""Sets how many threads NumPy and faiss use in a `with` block, and restores the number after it.
 
 Both keep the number for the whole process: searches that ask for different numbers must not run at
 the same time.
@@ -16,7 +16,7 @@ from sparse_embed.common.checks import check_number
 
 @contextlib.contextmanager
 def faiss_threads(count: int) -> Iterator[None]:
-    """Lets faiss use `count` threads in the block, and as many as before after it."""
+    """Lets faiss use `count` threads inside the block."""
     import faiss
 
     check_number("num_threads", count, integer=True, minimum=1)
@@ -30,7 +30,7 @@ def faiss_threads(count: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def blas_threads(count: int) -> Iterator[None]:
-    """Lets NumPy's matrix products use `count` threads in the block, and as before after it.
+    """Lets NumPy's matrix products use `count` threads inside the block.
 
     A BLAS that threadpoolctl does not know is left as it is, with a warning.
     """
@@ -41,12 +41,12 @@ def blas_threads(count: int) -> Iterator[None]:
 
 @functools.cache
 def _blas() -> threadpoolctl.ThreadpoolController:
-    """Returns what sets the threads of the BLAS libraries; to look for them takes milliseconds."""
+    """Returns the controller of the BLAS libraries' threads; finding them takes milliseconds."""
     found = threadpoolctl.ThreadpoolController().select(user_api="blas")
     if not found.info():
         warnings.warn(
-            "NumPy's BLAS is unknown to threadpoolctl: num_threads is not heeded by exhaustive "
-            "search, which uses as many threads as the environment tells its BLAS",
+            "NumPy's BLAS is unknown to threadpoolctl: exhaustive search ignores num_threads, and "
+            "its BLAS uses as many threads as the environment sets",
             stacklevel=2,
         )
     return found

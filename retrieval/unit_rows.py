@@ -1,4 +1,4 @@
-"""The check that dense embeddings are what the baselines compress: rows of unit norm."""
+"""The check that dense embeddings are rows of unit norm, as the baselines need."""
 
 import numpy as np
 
@@ -11,10 +11,10 @@ def unit_rows(name: str, x: np.ndarray, dims: int | None = None) -> np.ndarray:
     Args:
         name: how the caller knows the argument, for error messages.
         x: (rows, dims) float array; a contiguous float32 one, memory-mapped or not, is not copied.
-        dims: the dimension it must have; None for a database, which may have any but not no rows.
+        dims: the dimension it must have; None for a database, which may have any but needs a row.
 
     Raises:
-        ValueError: the shape is another one, or a row is not normalised, which is named.
+        ValueError: the shape is wrong, or a row, which is named, is not normalised.
     """
     x = np.asanyarray(x)
     if x.ndim != 2 or x.dtype.kind != "f" or (dims is not None and x.shape[1] != dims):

@@ -24,7 +24,6 @@ from sparse_embed.common.looks import Look
 from sparse_embed.common.options import option
 from sparse_embed.datasets.catalogue import DATASETS, DataSet
 from sparse_embed.datasets.examples import ArraySource, Examples, split_by_class
-from sparse_embed.models.encoder import Architecture
 
 
 @keras.saving.register_keras_serializable("toy")
@@ -60,7 +59,7 @@ def toy_backbone(vectors, width):
     return keras.layers.Dense(int(64 * width), activation="relu")(vectors)
 
 
-models.ARCHITECTURES["toy_net"] = Architecture(toy_backbone, (1,))
+models.ARCHITECTURES["toy_net"] = models.Architecture(toy_backbone, (1,))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""What the `benchmark_*` scripts call."""
+"""The library of the `benchmark_*` scripts."""

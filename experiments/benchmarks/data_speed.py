@@ -1,4 +1,4 @@
-"""How many examples per second each pipeline gives, and how many training takes."""
+"""How many examples per second each pipeline delivers, and how many training consumes."""
 
 import pathlib
 import struct
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 _BATCH = 128
-_CLASSES = 100  # of the data made up
+_CLASSES = 100  # of the made-up data
 
 
 def jpegs(count: int, size: int) -> Iterable[bytes]:
-    """Yields `count` different pictures with a photograph's mix of coarse and fine structure."""
+    """Yields `count` different images with a photograph's mix of coarse and fine structure."""
     import tensorflow as tf
 
     rng = np.random.default_rng(0)
@@ -36,7 +36,7 @@ def write_records(folder: pathlib.Path, images: Iterable[bytes]) -> None:
         for key, image in enumerate(images):
             content = struct.pack("<IfQQ", 0, key % _CLASSES, key, 0) + image
             if magic in content:
-                continue  # such a record is written in parts; one picture less does not matter here
+                continue  # such a record is written in parts; one image less does not matter here
             index.append(f"{key}\t{file.tell()}\n")
             file.write(magic + struct.pack("<I", len(content)) + content + bytes(-len(content) % 4))
     (folder / "train.idx").write_text("".join(index))
@@ -84,7 +84,7 @@ def pipeline_rate(batches: "tf.data.Dataset", seconds: float) -> float:
 
 
 def training_rate(encoder: "keras.Model", num_classes: int, seconds: float) -> float:
-    """Returns examples per second of training with ArcFace, the batch being in memory."""
+    """Returns examples per second of training with ArcFace on a batch in memory."""
     import keras
     import tensorflow as tf
 
@@ -103,9 +103,9 @@ def pipelines(
     """Yields (name, the network it feeds, training batches).
 
     Args:
-        folder: where data that is made up may go.
+        folder: where made-up data may go.
         records_dir: folder of record files; None to make them up.
-        num_images: how many images are made up.
+        num_images: how many images to make up.
     """
     from sparse_embed.datasets import glyphs, image_folder, recordio, tfrecords
     from sparse_embed.datasets.shift_flip import random_shift_flip
@@ -160,12 +160,12 @@ def networks() -> dict[str, tuple[str, Callable[[], "keras.Model"]]]:
 def measure(
     records_dir: pathlib.Path | None, num_images: int, seconds: float
 ) -> Iterator[tuple[str, float, float, str]]:
-    """Yields (pipeline, its examples per second, those of training, the network) as measured.
+    """Measures and yields (pipeline, its examples per second, those of training, the network).
 
     Args:
         records_dir: see `pipelines`.
         num_images: see `pipelines`.
-        seconds: how long each pipeline and network is timed.
+        seconds: how long to time each pipeline and network.
     """
     known = networks()
     consumed: dict[str, float] = {}

@@ -1,6 +1,6 @@
 """Engines that search sparse rows, each behind the protocol of `SparseIndex`: a class and a row.
 
-Those of other projects take part in `benchmark_search` where they are installed.
+Those of other projects take part in `benchmark_search` if they are installed.
 """
 
 import json
@@ -17,7 +17,7 @@ Results = tuple[np.ndarray, np.ndarray]
 
 
 class Engine:
-    """What the engines below share: results of one query after the other, each cut to the best k.
+    """The common part of the engines below: they answer one query at a time, cut to the best k.
 
     A subclass answers one query in `find`, with scores and ids in any order.
     """
@@ -29,7 +29,7 @@ class Engine:
         self.settings: dict[str, Any] = {}
 
     def find(self, query: Csr, k: int, threshold: float | None) -> Results:
-        """Returns scores and ids of what may be the best rows of one query."""
+        """Returns scores and ids of rows that may be the best for one query."""
         raise NotImplementedError
 
     def search(
@@ -95,7 +95,7 @@ class DotTopN(ScipyProduct):
 
 
 class Sindi(Engine):
-    """SINDI of VSAG; `query_prune_ratio` is how much of a query it leaves out."""
+    """VSAG's SINDI; `query_prune_ratio` is the fraction of a query that it leaves out."""
 
     def __init__(self, rows: Csr, window_size: int = 50_000, num_threads: int = 1):
         import pyvsag
@@ -121,7 +121,7 @@ class Sindi(Engine):
         )
 
     def find(self, query: Csr, k: int, threshold: float | None) -> Results:
-        """It has distances, 1 - score."""
+        """SINDI returns distances, 1 - score."""
         settings = {
             "query_prune_ratio": self.query_prune_ratio,
             "term_prune_ratio": 0.0,
@@ -158,7 +158,7 @@ class Seismic(Engine):
         )
 
     def find(self, query: Csr, k: int, threshold: float | None) -> Results:
-        """It names rows by strings."""
+        """Seismic names rows by strings."""
         found = self._index.search(
             query_id="0",
             query_components=self._tokens[query.indices],

@@ -1,4 +1,4 @@
-"""Times methods of search in turns: what else the machine does meets all of them alike."""
+"""Times methods of search in turns, so that other load on the machine affects all of them alike."""
 
 import dataclasses
 import functools
@@ -19,14 +19,14 @@ from sparse_embed.experiments.reporting.text_table import text_table
 from sparse_embed.retrieval import BASELINES, Baseline, SparseIndex, flops_per_row
 
 BUDGET = 20.0  # seconds per method
-CHECKED = 20  # queries that exact methods must agree on, and others are tuned by
-TRUTH = {"sparse": "SparseIndex", "dense": "dense"}  # whose results are the right ones
+CHECKED = 20  # queries that exact methods must agree on, and that tune the others
+TRUTH = {"sparse": "SparseIndex", "dense": "dense"}  # the methods whose results are right
 
 Answers = tuple[list[np.ndarray], list[np.ndarray]]
 
 
 def all_methods() -> dict[str, Baseline]:
-    """Returns every method by its name: engines on sparse rows, baselines on dense ones."""
+    """Returns every method by name: engines on sparse rows, baselines on dense ones."""
     return ENGINES | BASELINES
 
 
@@ -44,12 +44,12 @@ class Method:
 
     @property
     def truth(self) -> str:
-        """Name of the method whose results are the right ones."""
+        """Name of the method whose results are right."""
         return TRUTH[self.row.over]
 
 
 def timed(make: Callable[[], Any]) -> tuple[Any, float]:
-    """What `make` returns, and the seconds it took."""
+    """Returns the result of `make`, and the seconds it took."""
     begin = time.perf_counter()
     made = make()
     return made, time.perf_counter() - begin
@@ -130,7 +130,7 @@ def check_exact(method: Method, right: Answers, count: int) -> None:
 
 
 def fastest_good(methods: list[Method], right: Answers, count: int, min_recall: float) -> Method:
-    """Of one approximate method's settings the fastest whose recall suffices, else the best."""
+    """Returns the fastest setting of an approximate method whose recall suffices, else the best."""
     tried = []
     for method in methods:
         (_, ids), seconds = timed(functools.partial(answers, method, count))
@@ -154,9 +154,12 @@ def build_all(
             print(f"{name} is left out: {row.module} is not installed")
             continue
         if TRUTH[row.over] not in (name, *right):
-            print(f"{name} is left out: it needs {TRUTH[row.over]} to be compared with")
+            print(f"{name} is left out: it is compared with {TRUTH[row.over]}, which is absent")
             continue
         found = build(name, work)
+        if not found:
+            print(f"{name} is left out: it has no setting for {work.dense_dims} dimensions")
+            continue
         if name in TRUTH.values():
             right[name] = answers(found[0], work.queries.shape[0])
         if not row.exact:

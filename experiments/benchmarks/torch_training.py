@@ -1,4 +1,4 @@
-"""The `convnet` encoder with ArcFace and the relaxed FLOPs, once more in PyTorch.
+"""The `convnet` encoder with ArcFace and the relaxed FLOPs, in PyTorch.
 
 Only for `benchmark_training`, which compares the speed of both. Needs `pip install torch`.
 """
@@ -17,7 +17,7 @@ class ArcFaceConvnet(nn.Module):
     """Images to embeddings of unit norm, and cosines between them and the classes.
 
     Args:
-        channels: of the three convolutions.
+        channels: channels of the three convolutions.
         size: height and width of the images, which have one channel.
         embedding_dim: dimension of the embeddings.
         num_classes: number of classes.
@@ -73,11 +73,11 @@ class Trainer:
     """Takes steps with Adam on one batch.
 
     Args:
-        model: what is trained.
+        model: the model to train.
         images: (batch, height, width, 1) array.
         labels: (batch,) array.
         objective: margin, scale and weight.
-        learning_rate: of Adam.
+        learning_rate: learning rate of Adam.
     """
 
     def __init__(

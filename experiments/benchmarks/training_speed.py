@@ -27,7 +27,7 @@ def bare_step(
     model: "keras.Model",
     batch: tuple["tf.Tensor", "tf.Tensor"],
 ) -> Step:
-    """Returns a compiled step on one batch: forward, backward and update, and nothing else."""
+    """Returns a compiled step on one batch: only forward, backward and update."""
     import tensorflow as tf
 
     from sparse_embed import losses
@@ -65,7 +65,7 @@ def torch_step(
     kinds = (config.model.model, config.objective.loss, config.objective.regularizer)
     examples, labels = (tensor.numpy() for tensor in batch)
     if kinds != ("convnet", "arcface", "flops") or examples.shape[-1] != 1:
-        print(f"without PyTorch: no such network there for {' '.join(kinds)}")
+        print(f"without PyTorch: it has no such network for {' '.join(kinds)}")
         return None
     if importlib.util.find_spec("torch") is None:
         print("without PyTorch: torch is not installed (pip install 'sparse-embed[torch]')")
@@ -81,7 +81,7 @@ def torch_step(
     if parameters != sum(
         variable.value.shape.num_elements() for variable in model.trainable_variables
     ):
-        raise AssertionError(f"{parameters} parameters in PyTorch: not the same network")
+        raise AssertionError(f"{parameters} parameters in PyTorch: the networks differ")
     rate = config.optimization.learning_rate
     return Trainer(network, examples, labels, config.objective, rate).step
 
@@ -90,10 +90,10 @@ def measure(config: TrainConfig, rounds: int, steps: int, folder: pathlib.Path) 
     """Returns one record per way of training: `method`, `images_per_second`, `seconds` per round.
 
     Args:
-        config: of the training; its length is of no meaning here.
-        rounds: how many count.
-        steps: of each way in a round.
-        folder: where the training may write.
+        config: of the training run; its length is ignored.
+        rounds: how many rounds count.
+        steps: steps of each way in a round.
+        folder: where the training run may write.
     """
     import keras
 
@@ -133,7 +133,7 @@ def measure(config: TrainConfig, rounds: int, steps: int, folder: pathlib.Path) 
     recorder = Recorder(
         folder, encoder, [total], 0, batch_size, intervals, batch[0][:256].numpy(), evaluate=None
     )
-    # Recorder first: what it does at the end of an epoch is part of the training's time.
+    # The recorder comes first: its work at the end of an epoch is part of the time of "training".
     callbacks = [recorder, Rounds()]
     model.fit(
         batches,
@@ -155,7 +155,7 @@ def measure(config: TrainConfig, rounds: int, steps: int, folder: pathlib.Path) 
 
 
 def speed_of_training(records: list[Record]) -> dict[str, float]:
-    """Returns the median over the rounds of each other way's time divided by the training's."""
+    """Returns the median over the rounds of each other way's time divided by that of "training"."""
     training, *others = records
     return {
         record["method"]: statistics.median(

@@ -1,4 +1,4 @@
-"""What the benchmark of search asks: rows made up as trained ones are, and queries among them."""
+"""The workload of the search benchmark: made-up rows like trained ones, and queries among them."""
 
 import dataclasses
 import functools
@@ -62,7 +62,7 @@ def make_workload(
 
 @dataclasses.dataclass(frozen=True)
 class Workload:
-    """What all methods get."""
+    """The input of all methods."""
 
     database: scipy.sparse.csr_array
     queries: scipy.sparse.csr_array
@@ -73,7 +73,7 @@ class Workload:
 
     @functools.cached_property
     def single(self) -> list[scipy.sparse.csr_array]:
-        """The queries as matrices of one row, made beforehand: SciPy takes its time over slices."""
+        """The queries as matrices of one row, made beforehand: slicing is slow in SciPy."""
         return [self.queries[i : i + 1] for i in range(self.queries.shape[0])]
 
     @functools.cached_property

@@ -1,1 +1,1 @@
-"""What the `evaluate_*` scripts call: embedding, methods of search, protocols, records."""
+"""The library of the `evaluate_*` scripts: embedding, methods of search, protocols, records."""

@@ -1,4 +1,4 @@
-"""How near trained activations are to rectified Gaussians (section 4, figure 2a)."""
+"""Measures how near trained activations are to rectified Gaussians (section 4, figure 2a)."""
 
 import pathlib
 
@@ -16,9 +16,9 @@ _SHOWN = 3  # dimensions whose activations are kept
 def evaluate(activations: np.ndarray) -> tuple[Record, dict[str, np.ndarray]]:
     """Fits each column; returns the metrics of a record and its raw results.
 
-    The distance is absolute, as the paper minimizes it; and relative to the activation
-    probability: where a dimension is zero in 99 of 100 images, every distribution that agrees on
-    this is within 0.01.
+    The distance is given as such, which the paper minimizes, and relative to the activation
+    probability: if a dimension is zero in 99 of 100 images, every distribution that agrees on this
+    is within 0.01.
 
     Args:
         activations: (images, dimensions), none negative. Dimensions with fewer than 20 non-zeros

@@ -32,18 +32,18 @@ def evaluate(
     Args:
         train: embeddings of the training images.
         test: embeddings of the test images, which are the queries.
-        active_bits: None, or bits per hash: then searches hash buckets.
+        active_bits: bits per hash code, to search hash buckets; else None.
 
     Returns:
         Metrics (`precision_at_4_train`, `precision_at_16_train` among the training images,
-        `precision_at_4_test`, ... among the other test images, `dim`, `flops_per_row` and, of
+        `precision_at_4_test`, ... among the other test images, `dim`, `flops_per_row` and, for
         sparse embeddings, `activation_probability`, `suboptimality_ratio`), and the raw results:
-        of each of the 16 results of each query whether it is of its class.
+        whether each of the 16 results of a query is of its class.
     """
     metrics: Record = {"queries": len(test.labels), "dim": int(test.vectors.shape[1])}
     arrays = {}
     for name, database in (("train", train), ("test", test)):
-        extra = 1 if database is test else 0  # each query finds itself, and that is dropped
+        extra = 1 if database is test else 0  # each query finds itself, which is dropped
         scores, ids = _search(database, test, max(KS) + extra, active_bits)
         if extra:
             scores, ids = drop_self(scores, ids)
@@ -85,7 +85,7 @@ def _search(
 
 
 def chosen(run: Run, most_flops: float | None) -> Run:
-    """Returns the encoder that stands for a run: of --reg_path, one of its snapshots.
+    """Returns the encoder that stands for a run: with --reg_path, one of its snapshots.
 
     It is the one with the best recall@1 of the validation images among those whose FLOPs per row on
     them are within `most_flops`; if none is, the sparsest. Test images have no part in the choice.
@@ -109,19 +109,19 @@ def evaluate_run(
 ) -> None:
     """Updates the record of every encoder of a run.
 
-    A record says in `model` whose it is, in `chosen` whether it stands for the run in the paper's
-    table, and has what the table and its reader need of the training run: flags, curve, seconds.
+    A record's `model` names the run, `chosen` says whether it stands for the run in the paper's
+    table, and it holds the flags, curve and seconds of the training run.
 
     Args:
         run: the run.
         data_dir: where the data set is now; None for where it was.
-        folder: of the records.
+        folder: folder of the records.
         most_flops: see `chosen`.
     """
     stands = chosen(run, most_flops)
     for snapshot in run.snapshots:
         train = snapshot.config.to_dict()
-        train["data"]["data_dir"] = None  # where the data lay decides nothing
+        train["data"]["data_dir"] = None  # the location of the data decides nothing
         if train["model"]["warm_start"]:
             train["model"]["warm_start"] = pathlib.Path(train["model"]["warm_start"]).name
         curves = snapshot.record["curves"]

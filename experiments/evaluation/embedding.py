@@ -19,7 +19,7 @@ from sparse_embed.experiments.training.run import Run
 if TYPE_CHECKING:
     import tensorflow as tf
 
-DISTRACTOR_SEED = 1  # of the warps; one for all encoders, whose rows must show the same images
+DISTRACTOR_SEED = 1  # of the warps; the same for all encoders, whose rows must show the same images
 
 
 def embed(
@@ -28,7 +28,7 @@ def embed(
     """Returns the embeddings of all examples of `batches` and their labels.
 
     Args:
-        encoder: function of examples that gives a (batch, d) tensor, such as a Keras model.
+        encoder: function from examples to a (batch, d) tensor, such as a Keras model.
         batches: finite, of (examples, labels).
         sparse: whether to keep only the non-zeros, as a CSR matrix; memory then grows with them.
         quiet: whether to leave out the progress bar.
@@ -54,11 +54,11 @@ def embed_part(
         encoder: its encoder, as for `embed`.
         data_dir: where the data set is now; None for where it was.
         split: which part.
-        views: how often each example comes, where it is warped anew each time, as glyphs are.
+        views: how often each example comes if it is warped anew each time, as glyphs are.
         count: how many distractors to make, if `split` is that.
 
     Returns:
-        The embeddings, and the batches that they were made of.
+        The embeddings, and the batches that they were made from.
     """
     config = run.config.data
     parts = load_data(dataclasses.replace(config, data_dir=data_dir or config.data_dir))
@@ -74,12 +74,12 @@ def embed_part(
 
 
 def note(run: Run, **more: Any) -> dict[str, Any]:
-    """Returns what embeddings say of how they were made."""
+    """Returns the note on how embeddings were made."""
     return {**more, "train": run.config.to_dict(), **provenance()}
 
 
 def unit_inputs(batches: "tf.data.Dataset", note: dict[str, Any]) -> Embeddings:
-    """Returns the examples themselves, which must be vectors, scaled to unit norm."""
+    """Returns the examples, which must be vectors, scaled to unit norm."""
     parts, labels = zip(*[(x.numpy(), y.numpy()) for x, y in batches], strict=True)
     vectors = np.concatenate(parts)
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -87,10 +87,10 @@ def unit_inputs(batches: "tf.data.Dataset", note: dict[str, Any]) -> Embeddings:
 
 
 def searched(run: Run, encoder: Callable) -> tuple[Callable, bool]:
-    """What is searched of a run, as a graph, which is faster; and whether it is sparse.
+    """Returns the function from images to the rows to search, and whether these are sparse.
 
-    That is sparse embeddings as they are, dense ones in half precision, and hash codes of Sparse
-    Deep Hashing, as `retrieval.hash_codes` gives them.
+    Sparse embeddings stay as they are, dense ones become half precision, and Sparse Deep Hashing
+    gives hash codes, as from `retrieval.hash_codes`. The function is a graph, which is faster.
     """
     import tensorflow as tf
 
@@ -108,14 +108,14 @@ def searched(run: Run, encoder: Callable) -> tuple[Callable, bool]:
 
 
 def set_name(path: pathlib.Path) -> str:
-    """Returns the name of a stored set of images: what its file's name begins with."""
+    """Returns the name of a stored set of images, the start of its file's name."""
     return path.stem.partition("_")[0]
 
 
 def embed_sets(run: Run, files: list[pathlib.Path]) -> list[pathlib.Path]:
     """Embeds stored images (see `glyph_sets`) with every encoder of a run, beside the encoder.
 
-    Hash codes identify alone: of Sparse Deep Hashing, sets of other names are left out.
+    Hash codes serve only identification: Sparse Deep Hashing leaves out the other sets.
 
     Returns:
         The files of embeddings: `<set name>.npz` or `.npy` in each encoder's folder.

@@ -1,4 +1,4 @@
-"""Embedding files: what the `embed*` scripts write and all that search or evaluate read.
+"""Embedding files, which the `embed*` scripts write and all search and evaluation scripts read.
 
 Sparse embeddings are one CSR `.npz` that `scipy.sparse.load_npz` opens too, with two more arrays:
 `labels` and `provenance` (JSON). Dense ones are a plain `.npy`, which can be memory-mapped, with
@@ -34,7 +34,7 @@ class Embeddings:
 
     @property
     def config(self) -> TrainConfig | None:
-        """What their encoder was trained by; None if that was not by `train`."""
+        """The config of their encoder's training run; None if `train` did not make it."""
         train = self.provenance.get("train")
         return TrainConfig.from_dict(train) if train else None
 
@@ -47,7 +47,7 @@ class Embeddings:
 
     @property
     def setting(self) -> dict[str, Any]:
-        """What tells apart the points of the method's curve in records."""
+        """The setting that tells apart the points of the method's curve in records."""
         return self.config.setting if self.config else {"dims": int(self.vectors.shape[1])}
 
 
@@ -60,7 +60,7 @@ def save(path: pathlib.Path, embeddings: Embeddings) -> None:
     wanted = ".npz" if embeddings.is_sparse else ".npy"
     kind = "sparse" if embeddings.is_sparse else "dense"
     if path.suffix != wanted:
-        raise ValueError(f"path={path}: {kind} embeddings are kept in a {wanted} file")
+        raise ValueError(f"path={path}: expected a {wanted} file for {kind} embeddings")
     if embeddings.labels.shape != (embeddings.vectors.shape[0],):
         raise ValueError(
             f"labels of shape {embeddings.labels.shape}: expected one per row of the "
@@ -73,7 +73,7 @@ def save(path: pathlib.Path, embeddings: Embeddings) -> None:
         with atomic_path(path) as temporary:
             np.savez(temporary, format=b"csr", **arrays, labels=embeddings.labels, provenance=note)
         return
-    # The vectors come last: where they are, their labels and provenance are too.
+    # The vectors come last: where they exist, their labels and provenance do too.
     with atomic_path(path.with_suffix(".json")) as temporary:
         temporary.write_text(note)
     with atomic_path(path.with_suffix(".labels.npy")) as temporary:
@@ -104,7 +104,7 @@ def load(path: pathlib.Path) -> Embeddings:
 
 
 def load_flag(flag: str, path: pathlib.Path, sparse: bool | None = None) -> Embeddings:
-    """`load`, but UsageError naming the flag if the file is not there or not of that kind."""
+    """Like `load`, but UsageError naming the flag if the file is absent or not of that kind."""
     if not path.exists():
         raise UsageError(f"--{flag}={path}: expected a file that exists")
     try:

@@ -1,4 +1,4 @@
-"""What the report's gallery shows: queries, what was found, and what dimensions respond to."""
+"""The report's gallery: queries, their results, and the images that dimensions respond to."""
 
 import pathlib
 
@@ -12,25 +12,25 @@ from sparse_embed.experiments.evaluation.records import Record
 from sparse_embed.retrieval.metrics import drop_self, has_mate
 
 RESULTS, RANDOM_QUERIES, WRONG_QUERIES, DIMENSIONS = 6, 8, 4, 24
-SAMPLE = 1000  # queries that are searched to find wrong ones
+SAMPLE = 1000  # queries searched to find wrong ones
 
 
 def evaluate(
     vectors: scipy.sparse.csr_array, labels: np.ndarray, images: np.ndarray, seed: int = 0
 ) -> tuple[Record, dict[str, np.ndarray]]:
-    """Searches some rows among all others; returns the metrics of a record and what to show.
+    """Searches some rows among all others; returns a record's metrics and raw results.
 
     Args:
         vectors: sparse embeddings.
-        labels: of the rows, -1 for none.
-        images: of the rows.
+        labels: labels of the rows, -1 for none.
+        images: images of the rows.
         seed: of the draw of queries.
 
     Returns:
-        `queries` and their first result's correctness among the metrics. Raw results: `images`
+        Metrics: `queries` and the correctness of their first results. Raw results: `images`
         shown (each once), `indptr`, `indices`, `data` of their codes; `queries` (q,), `results`
         (q, 6), `is_right`, `scores`; `dimensions` (n,), `responses` (n, 6) the images in which each
-        is highest, `activations` (n, 6). Images are named by their place among those shown.
+        is highest, `activations` (n, 6). Numbers of images are their places among those shown.
     """
     random = np.random.Generator(np.random.PCG64(seed))
     candidates = np.flatnonzero((labels >= 0) & has_mate(labels))

@@ -55,10 +55,10 @@ def evaluate(
 
     Args:
         method: the method.
-        data: what is searched.
-        folder: of the records.
+        data: the rows to search.
+        folder: folder of the records.
         data_name: name of the data in them.
-        timed_queries: how many queries are timed.
+        timed_queries: how many queries to time.
     """
 
     @functools.cache

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def open_index(
     path: pathlib.Path, folder: pathlib.Path, encoder_file: pathlib.Path, encoder: "keras.Model"
 ) -> tuple[retrieval.SparseIndex, list[pathlib.Path]]:
-    """Opens the index of a folder, or builds it if it is not there or out of date.
+    """Opens the index of a folder, or builds it if it is absent or out of date.
 
     Returns:
         The index, and the path of the image in each of its rows. Broken images are left out.
@@ -44,7 +44,7 @@ def open_index(
     vectors, _ = embed(encoder, examples.evaluation_batches(128), sparse=True)
     paths = image_folder.kept_paths(examples)
     index = retrieval.SparseIndex.build(vectors)
-    note.unlink(missing_ok=True)  # the index first: where there is a note, it is that of the index
+    note.unlink(missing_ok=True)  # the index comes first: a note always belongs to the index
     index.save(path)
     with atomic_path(note) as temporary:
         content = {"fingerprint": mark, "paths": [str(image.resolve()) for image in paths]}
@@ -60,8 +60,8 @@ def embed_image(encoder: "keras.Model", path: pathlib.Path) -> Any:
 
     try:
         image = decode_image(path.read_bytes(), encoder.input_shape[1:], resize=True)
-    except Exception as error:  # TensorFlow's, of which there are many
-        raise UsageError(f"--query={path}: not an image that can be read") from error
+    except Exception as error:  # TensorFlow raises many kinds
+        raise UsageError(f"--query={path}: expected an image that can be read") from error
     import scipy.sparse
 
     return scipy.sparse.csr_array(encoder(normalise(image)[None]).numpy())
@@ -70,7 +70,7 @@ def embed_image(encoder: "keras.Model", path: pathlib.Path) -> Any:
 def draw(
     query: pathlib.Path, paths: list[pathlib.Path], scores: np.ndarray, output: pathlib.Path
 ) -> None:
-    """Writes a picture of the query and of what was found, best first."""
+    """Writes a figure of the query and its results, best first."""
     from matplotlib.figure import Figure
     from PIL import Image  # comes with matplotlib
 

@@ -31,22 +31,23 @@ def evaluate(
     Args:
         database: sparse embeddings to search in.
         queries: sparse embeddings of the queries; None searches each row among the others.
-        dense_database: dense embeddings of the same rows; None leaves out what needs them.
+        dense_database: dense embeddings of the same rows; None leaves out the methods that need
+            them.
         dense_queries: dense embeddings of the same queries.
         k: longest shortlist.
-        threshold: lowest sparse score that is shortlisted, None for any.
+        threshold: lowest sparse score on the shortlist, None for any.
 
     Returns:
         Records with `method`, `rows`, `queries` (those that can be answered), `dim`,
         `recall_at_1`, `milliseconds_per_query` (one thread), `flops_per_row` (multiply-adds per
-        query and row of the database) and, of sparse ones, `suboptimality_ratio`,
+        query and row of the database) and, for sparse ones, `suboptimality_ratio`,
         `activation_probability` and `activation_probabilities`, its value for each dimension.
     """
     alone = queries is None
     sparse_queries = database if queries is None else queries
     count, dim = sparse_queries.vectors.shape[0], database.vectors.shape[1]
     rows = database.vectors.shape[0]
-    extra = 1 if alone else 0  # each query finds itself first, and that is dropped
+    extra = 1 if alone else 0  # each query finds itself first, which is dropped
     answerable = has_mate(sparse_queries.labels, None if alone else database.labels)
 
     def measure(method: str, search: Search, **metrics: Any) -> Record:
@@ -109,7 +110,7 @@ def recalls(
 ) -> dict[str, float]:
     """Returns `recall_at_1` of each row among the others, and `recall_at_1_reranked` with `dense`.
 
-    The second is that of the paper's two stages: score >= 0.25, at most 1000 rows, re-ranked.
+    The second follows the paper's two stages: score >= 0.25, at most 1000 rows, re-ranked.
     """
     index = retrieval.SparseIndex.build(vectors)
     answerable = has_mate(labels)

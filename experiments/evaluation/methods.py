@@ -1,4 +1,4 @@
-"""The methods of search that identification compares: what each builds, and with which settings.
+"""The methods of search that identification compares, with the settings of each.
 
 The baselines are the rows of `retrieval.BASELINES`; besides them there are the inverted index over
 sparse embeddings, the buckets of Sparse Deep Hashing, and exhaustive search over narrow embeddings.
@@ -24,16 +24,16 @@ Build = Callable[[], tuple[Any, float]]
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """All that is searched: row by row the same images.
+    """The embeddings to search: row by row the same images.
 
     Attributes:
         dense: embeddings to re-rank with, memory-mapped; the first rows are the probes, labelled
             with their identities, the others the distractors, labelled -1.
         path: their file.
-        others: by flag, the files of other encoders' embeddings: narrow_dense, sparse, sdh.
+        others: files of other encoders' embeddings by flag: narrow_dense, sparse, sdh.
         k: longest shortlist.
         threshold: lowest sparse score on it, None for any.
-        num_threads: to build with.
+        num_threads: threads to build with.
     """
 
     dense: Embeddings
@@ -65,7 +65,7 @@ class Data:
 
     @functools.cached_property
     def reranker(self) -> retrieval.Reranker:
-        """Of the dense embeddings where they are."""
+        """Re-ranks by the dense embeddings, which are not copied."""
         return retrieval.Reranker(self.dense.vectors)  # type: ignore[arg-type]
 
     @property
@@ -80,14 +80,14 @@ class Method:
 
     Attributes:
         name: see `records`.
-        setting: what tells it from other points of the curve.
+        setting: tells it apart from other points of the curve.
         build: returns the index and the seconds that it took to build.
         probes: queries of the index.
-        path: the file that it is made of, if that is not the dense one.
+        path: the file that it is made from, if not the dense one.
         shortlist: longest shortlist; None for all candidates of the index.
         threshold: lowest score on it.
         reranked: whether to measure it without and with re-ranking.
-        metrics: what else there is to say of it.
+        metrics: returns more metrics of the index.
         train: flags of the encoder's training run.
     """
 
@@ -104,7 +104,7 @@ class Method:
 
 
 def timed(build: Callable[[], Any]) -> Build:
-    """Returns a function that builds once and tells how long it took."""
+    """Returns a function that builds once and also returns the seconds it took."""
 
     def run() -> tuple[Any, float]:
         start = time.perf_counter()
@@ -129,7 +129,7 @@ def baseline(name: str, data: Data) -> Iterator[Method]:
                 {**setting, **query} or {"dims": data.dense.vectors.shape[1]},
                 functools.partial(_set_up, build, query),
                 data.dense_probes,
-                # Scores of the dense rows themselves need no longer shortlist than recall looks at.
+                # If it scores by the dense rows themselves, the largest k of recall@k is enough.
                 shortlist=data.k if row.reranked or row.exact else min(data.k, max(KS)),
                 reranked=(False, True) if row.reranked else (False,),
                 metrics=_scan_cost,
@@ -137,7 +137,7 @@ def baseline(name: str, data: Data) -> Iterator[Method]:
 
 
 def _set_up(build: Build, query: dict[str, Any]) -> tuple[Any, float]:
-    """Returns what was built, with these settings of its queries."""
+    """Builds the index and sets the attributes of its queries."""
     index, seconds = build()
     for attribute, value in query.items():
         setattr(index, attribute, value)
@@ -145,7 +145,7 @@ def _set_up(build: Build, query: dict[str, Any]) -> tuple[Any, float]:
 
 
 def _scan_cost(index: Any) -> dict[str, Any]:
-    """The multiply-adds of going over all rows, of a search that does."""
+    """The multiply-adds per row of a search that goes over all rows."""
     if not hasattr(index, "flops_per_row"):
         return {}
     return {"dim": int(index.flops_per_row), "flops_per_row": float(index.flops_per_row)}
@@ -224,13 +224,13 @@ def sdh(data: Data) -> Iterator[Method]:
 
 
 def all_methods() -> dict[str, Callable[[Data], Iterator[Method]]]:
-    """Returns every method by the name that --only knows."""
+    """Returns every method by its name in --only."""
     own: dict[str, Callable] = {"sparse": sparse, "sdh": sdh, "narrow_dense": narrow_dense}
     return own | {name: functools.partial(baseline, name) for name in retrieval.BASELINES}
 
 
 def load(flag: str, path: pathlib.Path, distractors: int) -> Embeddings:
-    """Reads embeddings of probes and of so many distractors; UsageError if they are not that."""
+    """Reads embeddings of probes and of that many distractors; UsageError if there are others."""
     found = load_flag(flag, path, sparse=flag in ("sparse", "sdh"))
     count = int(np.argmax(found.labels < 0))
     if count == 0 or (found.labels[:count] < 0).any() or (found.labels[count:] >= 0).any():

@@ -1,4 +1,4 @@
-"""The folder of evaluation records: what `evaluate_*` write, and figures, claims and tables read.
+"""The folder of evaluation records, which `evaluate_*` write and figures, claims and tables read.
 
 A *record* is one method with one setting: `<name>.json`, a flat JSON object, and beside it
 `<name>.npz`, the raw results (ranks, scores, hits), from which its *metrics*, the numbers measured,
@@ -8,13 +8,13 @@ can be computed again. A *figure* is a picture of records. Keys:
     experiment         "megaface", "verification", "cifar100", "activations" or "gallery"
     data               which data it was measured on, such as "glyphs"
     method             a regularizer ("flops", "l1"), a baseline ("dense", "pca", ...) or "sdh"
-    setting            what tells apart the points of its curve: {"weight": 30}, {"bits": 256}
+    setting            tells apart the points of its curve: {"weight": 30}, {"bits": 256}
     reranked           whether a shortlist was re-ranked with dense embeddings (megaface)
     recall_at_<k>, authors_recall_at_<k>, accuracy, val_at_far_<f>, precision_at_<k>_train, ...
     milliseconds_per_query, timed_queries, build_seconds, index_bytes (megaface)
     dim, flops_per_row, activation_probability, suboptimality_ratio
     flags              of the script and, where there was one, of the training run
-    fingerprint        of all that decides the result: settings and the content of the input files
+    fingerprint        of everything that decides the result: settings, content of input files
     provenance         versions, hardware, revision, time
 
 A metric that a method does not have is absent. A record whose fingerprint is unchanged is not made
@@ -38,7 +38,7 @@ Record = dict[str, Any]
 
 
 def record_name(key: Record, *more: Any) -> str:
-    """Returns a file name made of what tells a record from all others: its key, and `more`."""
+    """Returns the file name of a record: its key and `more`, which tell it from all others."""
     setting = [f"{name}={value}" for name, value in key["setting"].items()]
     size = [key["distractors"]] if "distractors" in key else []
     parts = [key["experiment"], key["data"], *size, key["method"], *setting, *more]
@@ -52,14 +52,14 @@ def update(
     make: Callable[[], tuple[Record, dict[str, np.ndarray]]],
     *more_name: str,
 ) -> bool:
-    """Makes and saves a record, unless it is there and nothing that decides it has changed.
+    """Makes and saves a record, unless it exists and nothing that decides it has changed.
 
     Args:
-        folder: of the records.
-        key: what identifies and decides it: experiment, data, method, setting, flags.
-        files: whose content decides it too.
+        folder: folder of the records.
+        key: identifies and decides it: experiment, data, method, setting, flags.
+        files: input files, whose content decides it too.
         make: returns its metrics and raw results.
-        *more_name: what else its name has to say, see `record_name`.
+        *more_name: further parts of its name, see `record_name`.
 
     Returns:
         Whether it was made.
@@ -71,7 +71,7 @@ def update(
         return False
     metrics, arrays = make()
     record = {"name": name, **key, **metrics, "fingerprint": mark, "provenance": provenance()}
-    # The raw results first: where there is a record, they are too.
+    # The raw results come first: where there is a record, they exist too.
     with atomic_path(path.with_suffix(".npz")) as temporary:
         np.savez_compressed(temporary, **arrays)  # type: ignore[arg-type]
     with atomic_path(path) as temporary:
@@ -103,7 +103,7 @@ def fingerprint(key: Record, files: Iterable[pathlib.Path]) -> str:
 
 @functools.cache
 def _content_digest(path: pathlib.Path, size: int, modified: int) -> bytes:
-    """Digest of a file; size and time are there to tell the cache of a change."""
+    """Digest of a file; size and time tell the cache of a change."""
     del size, modified
     digest = hashlib.blake2b(digest_size=16)
     with open(path, "rb") as file:
@@ -123,7 +123,7 @@ def summary(record: Record) -> str:
 
 
 def save_all(path: pathlib.Path, records: list[Record], **more: Any) -> None:
-    """Writes records that no figure needs, with `more` about them, as one JSON file."""
+    """Writes records that no figure needs, and `more` about them, to one JSON file."""
     content = {**more, "records": records, "provenance": provenance()}
     with atomic_path(path) as temporary:
         temporary.write_text(json.dumps(content, indent=1))

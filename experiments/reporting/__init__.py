@@ -1,1 +1,1 @@
-"""What `report` and `figure` call: figures, claims and tables, all from records alone."""
+"""The library of `report` and `figure`: figures, claims and tables, all from records only."""

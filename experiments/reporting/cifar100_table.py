@@ -5,7 +5,7 @@ from typing import NamedTuple
 from sparse_embed.experiments.evaluation.records import Record
 from sparse_embed.experiments.reporting.text_table import text_table
 
-DENSE = "fast_dense"  # which all others start from
+DENSE = "fast_dense"  # the run that all others start from
 METRICS = (
     "flops_per_row",
     "precision_at_4_train",
@@ -34,7 +34,7 @@ PAPER = {
 
 
 def in_table(records: list[Record], name: str) -> Record | None:
-    """Returns the record that stands in the table for a model; None if there is none."""
+    """Returns the record in the table for a model; None if there is none."""
     found = [
         record
         for record in records
@@ -50,7 +50,7 @@ def numbers(record: Record) -> list[float]:
 
 
 def table(records: list[Record]) -> str:
-    """Returns the paper's table with ours beside it, as text; "-" where there is no record."""
+    """Returns the paper's table with our results beside it, as text; "-" for a missing record."""
     head = ["model", "F", "train @4", "train @16", "test @4", "test @16", "seconds"]
     rows = [["", *["paper / ours"] * len(METRICS), "ours"]]
     for name, (title, paper) in PAPER.items():

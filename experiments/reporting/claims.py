@@ -1,8 +1,8 @@
-"""What the paper says of its figures, and whether the records of a reproduction bear it out.
+"""The paper's claims about its figures, and whether the records of a reproduction support them.
 
 Each claim is a function of the records (see `selection.load`) that returns whether it
-held and the numbers that decide it, or raises `NotMeasured`. Where the paper has a word like
-"close", the function says what number it is taken for.
+held and the numbers that decide it, or raises `NotMeasured`. Where the paper uses a word like
+"close", the function says which number stands for it.
 """
 
 import dataclasses
@@ -20,11 +20,11 @@ from sparse_embed.experiments.reporting.selection import NotMeasured
 Finding = tuple[bool, str]
 """Whether a claim held, and the numbers."""
 
-LOSS = 0.01  # of recall@1 against the exhaustive search: what "without a significant loss" allows
+LOSS = 0.01  # of recall@1 against exhaustive search: allowed "without a significant loss"
 TIE = 0.005  # recall@1 that is this much lower counts as the same
 NOISE = 0.05  # times that differ by less count as the same
 SPEEDUP = 50  # of the paper's conclusion
-RIVALS = ("l1", "sdh", "ivfpq", "lsh", "pca", "dense")  # what the paper compares itself with
+RIVALS = ("l1", "sdh", "ivfpq", "lsh", "pca", "dense")  # that the paper compares itself with
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,10 +44,10 @@ class Claim:
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """What became of a claim: `held` is None where it was not measured.
+    """The verdict on a claim: `held` is None if it was not measured.
 
-    `source` names the recorded results that it was judged on; it is None if that was the
-    reproduction's own records.
+    `source` names the recorded results that it was judged on; None means the reproduction's own
+    records.
     """
 
     figure: str
@@ -63,7 +63,7 @@ class Verdict:
 
 
 def verdicts(records: list[Record]) -> list[Verdict]:
-    """Returns what became of each claim."""
+    """Returns the verdict on each claim."""
 
     def judge(claim: Claim) -> Verdict:
         try:
@@ -78,7 +78,7 @@ def verdicts(records: list[Record]) -> list[Verdict]:
 
 
 def _both(found: list[Record], what: str, *methods: str) -> None:
-    """NotMeasured unless there are records of all the methods."""
+    """Raises NotMeasured unless there are records of all the methods."""
     for method in methods:
         selection.needed(found, f"{look(method).label} in {what}", method=method)
 
@@ -136,7 +136,7 @@ def activations_are_gaussian(records: list[Record]) -> Finding:
     held = all(record["relative_ks_distance"] < 0.1 for record in shown)
     numbers = f"{'; '.join(texts)} (close: below 10%)"
     if held and len({record["architecture"] for record in shown}) < 2:
-        raise NotMeasured(f"{numbers}; this run has one architecture alone")
+        raise NotMeasured(f"{numbers}; this run has only one architecture")
     return held, numbers
 
 
@@ -169,7 +169,7 @@ def speedup(records: list[Record]) -> Finding:
         best = _fastest(selection.select(part, method="flops"), dense["recall_at_1"] - LOSS)
         if best is None:
             closest = max(r["recall_at_1"] for r in selection.select(part, method="flops"))
-            return False, f"no setting within {LOSS} of {_name(dense)}; the closest {closest:.3f}"
+            return False, f"no setting within {LOSS} of {_name(dense)}; closest: {closest:.3f}"
         factor = dense["milliseconds_per_query"] / best["milliseconds_per_query"]
         return factor >= SPEEDUP, f"{factor:.0f} times: {_name(best)}, {_name(dense)}"
 
@@ -179,8 +179,8 @@ def speedup(records: list[Record]) -> Finding:
 def best_tradeoff(records: list[Record]) -> Finding:
     """At the recall of each setting of the relaxed FLOPs, no other method of the paper is faster.
 
-    Recall within 0.005 and times within 5% count as the same. What the paper does not compare,
-    such as HNSW, is left to the figure.
+    Recall within 0.005 and times within 5% count as the same. Methods that the paper does not
+    compare, such as HNSW, only appear in the figure.
     """
 
     def judge(part: list[Record]) -> Finding:
@@ -201,7 +201,7 @@ def best_tradeoff(records: list[Record]) -> Finding:
 
 
 def _compare_fastest(better: str, worse: tuple[str, ...]) -> Callable[[list[Record]], Finding]:
-    """Judges whether a method is faster than others within 0.01 of the best recall of them all.
+    """Judges whether a method is faster than others within 0.01 of the best recall of all of them.
 
     Times within 5% count as the same.
     """
@@ -299,7 +299,7 @@ def gap_grows(records: list[Record]) -> Finding:
     def judge(part: list[Record]) -> Finding:
         l1 = selection.select(part, method="l1")
         if len(l1) < 2:
-            raise NotMeasured("this run has one weight of l1 alone")
+            raise NotMeasured("this run has only one weight of l1")
         sparse, full = l1[0], l1[-1]
         return sparse["suboptimality_ratio"] > full["suboptimality_ratio"], (
             f"l1 has {full['suboptimality_ratio']:.3f} at p={full['activation_probability']:.3f} "
@@ -362,7 +362,7 @@ def easy_set_is_easier(records: list[Record]) -> Finding:
             )
             gaps[data] = dense - sparse, dense
         if len(gaps) < 2:
-            raise NotMeasured("this run verified one set of pairs alone")
+            raise NotMeasured("this run verified only one set of pairs")
         ordered = sorted(gaps.items(), key=lambda item: -item[1][1])
         text = ", ".join(f"{data} {gap:.3f} below {dense:.3f}" for data, (gap, dense) in ordered)
         return ordered[0][1][0] < ordered[-1][1][0], f"accuracy of the best sparse model: {text}"
@@ -371,7 +371,7 @@ def easy_set_is_easier(records: list[Record]) -> Finding:
 
 
 def _cifar100(records: list[Record], *names: str) -> list[Record]:
-    """Returns the records that stand in the table for some models."""
+    """Returns the records in the table for some models."""
     found = []
     for name in names:
         record = in_table(records, name)
@@ -385,7 +385,7 @@ PRECISIONS = METRICS[1:]
 
 
 def cheaper_than_sdh(records: list[Record]) -> Finding:
-    """Relaxed FLOPs cost less than half of SDH k=1; precision@4 among test images is told."""
+    """Relaxed FLOPs cost less than half of SDH k=1; precision@4 among test images is reported."""
     flops, sdh = _cifar100(records, "fast_flops", "fast_sdh_k1")
     return flops["flops_per_row"] < 0.5 * sdh["flops_per_row"], (
         f"{flops['flops_per_row']:.2f} against {sdh['flops_per_row']:.2f} multiply-adds per row; "

@@ -14,7 +14,7 @@ from sparse_embed.experiments.evaluation.records import Record
 from sparse_embed.experiments.reporting.selection import by_architecture
 from sparse_embed.retrieval import BASELINES
 
-logging.getLogger("fontTools").setLevel(logging.WARNING)  # it tells of each table of each font
+logging.getLogger("fontTools").setLevel(logging.WARNING)  # it reports each table of each font
 
 FORMATS = ("svg", "pdf", "png")
 _STYLE: Any = {
@@ -33,8 +33,8 @@ OTHER_LOOKS = {"sdh": Look("SDH", "#CC79A7", "X"), "sparse": Look("sparse", "#99
 
 
 def look(method: str) -> Look:
-    """Returns how a method is shown; one that is in no table keeps its name, in grey."""
-    from sparse_embed.losses import REGULARIZERS  # which imports TensorFlow
+    """Returns how a method is shown; one that is in no table gets its own name, in grey."""
+    from sparse_embed.losses import REGULARIZERS  # imports TensorFlow
 
     if method in REGULARIZERS:
         return REGULARIZERS[method].look
@@ -61,7 +61,7 @@ def new_figure(columns: int, rows: int = 1, width: float = 4.6, height: float = 
 
 
 def panels(shown: list[Record], **size: Any) -> tuple[Figure, list[tuple[Any, list[Record]]]]:
-    """Returns a figure with one panel per architecture: each one's axis, titled, and records."""
+    """Returns a figure with one panel per architecture, and the titled axis and records of each."""
     parts = list(by_architecture(shown))
     figure, axes = new_figure(len(parts), **size)
     for axis, (architecture, _) in zip(axes[0], parts, strict=True):
@@ -81,10 +81,10 @@ def legend_below(figure: Figure, axis: Any) -> None:
 
 
 def save(figure: Figure, path: pathlib.Path) -> list[pathlib.Path]:
-    """Writes a figure as SVG, PDF and PNG; `path` has no suffix, or one that does not count."""
+    """Writes a figure as SVG, PDF and PNG; a suffix of `path` is ignored."""
     path.parent.mkdir(parents=True, exist_ok=True)
     written = []
-    # The salt makes the ids in an SVG its own, so that several can stand in one page.
+    # The salt makes the ids of each SVG unique, so that one page can hold several.
     with matplotlib.rc_context({**_STYLE, "svg.hashsalt": path.stem}):
         for suffix in FORMATS:
             written.append(path.parent / f"{path.stem}.{suffix}")

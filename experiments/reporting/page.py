@@ -29,7 +29,7 @@ escape = html.escape
 
 
 def table(head: list[str], rows: list[list[Any]], caption: str) -> str:
-    """Returns a table that is sorted by a press of the button in a column's head.
+    """Returns a table that the button in a column's head sorts.
 
     A cell is text, a number, or (number to sort by, text). None is an empty cell.
     """
@@ -101,14 +101,14 @@ def figure_section(
 
 
 def told(verdict: claims.Verdict) -> str:
-    """Returns the numbers of a verdict, and where they are from if not from this reproduction."""
+    """Returns the numbers of a verdict, and their source if it is not this reproduction."""
     if verdict.source is None:
         return verdict.numbers
-    return f"Recorded before, in {verdict.source}: {verdict.numbers}"
+    return f"Recorded earlier, in {verdict.source}: {verdict.numbers}"
 
 
 def claim_list(found: list[claims.Verdict], figure: str) -> str:
-    """Returns the claims about one figure with what became of them."""
+    """Returns the claims about one figure with their verdicts."""
     items = [
         f"<li>{verdict_badge(verdict)} <q>{escape(verdict.claim)}</q>"
         f"<p>{escape(told(verdict))}</p></li>"
@@ -181,7 +181,7 @@ def cifar100_table(records: list[Record]) -> str:
 
 
 def tradeoff_points(records: list[Record]) -> list[dict[str, Any]]:
-    """Returns what the page's calculator chooses from."""
+    """Returns the points that the page's calculator chooses from."""
     try:
         shown = tradeoff.points(records)
     except NotMeasured:
@@ -210,7 +210,7 @@ def data_uri(image: np.ndarray) -> str:
 
 
 def code_strip(code: dict[int, float], dim: int, shared: set[int]) -> str:
-    """Draws a sparse code: a bar at each active dimension, coloured where the query has it too."""
+    """Draws a sparse code: a bar at each active dimension, coloured if the query has it too."""
     top = max(map(abs, code.values()), default=1.0)
     bars = "".join(
         f'<rect x="{place}" y="{24 * (1 - abs(value) / top):.1f}" width="{dim / 128:g}" '
@@ -226,7 +226,7 @@ def code_strip(code: dict[int, float], dim: int, shared: set[int]) -> str:
 
 
 def gallery(record: Record) -> str:
-    """Returns queries with what was found, and the images that dimensions respond to most."""
+    """Returns queries with their results, and the images that dimensions respond to most."""
     raw = selection.arrays(record)
     uris = [data_uri(image) for image in raw["images"]]
     bounds = raw["indptr"]
@@ -268,11 +268,11 @@ def gallery(record: Record) -> str:
     return (
         f"<h3>{escape(record['architecture'])}, {escape(record['method'])} "
         f"{record['setting']['weight']}</h3>"
-        f"<p>{record['random_queries']} queries drawn at random and some drawn among those whose "
+        f"<p>{record['random_queries']} queries drawn at random, and some drawn from those whose "
         f"first result is wrong, searched among {record['rows']:,} rows by their sparse codes "
-        f"alone. In a sample of queries the first result was right in "
-        f"{record['first_result_right']:.1%}. Below each image its code: a bar per active "
-        f"dimension of {dim}, coloured where the query has it too.</p>{''.join(rows)}"
+        "only. In a sample of queries the first result was right in "
+        f"{record['first_result_right']:.1%}. Below each image is its code: a bar per active "
+        f"dimension of {dim}, coloured if the query has it too.</p>{''.join(rows)}"
         "<h3>What a dimension responds to</h3><p>The images with the highest activation in "
         "each of the dimensions that matter most to the queries above.</p>"
         f"<div class=dimensions>{''.join(dimensions)}</div>"
@@ -280,7 +280,7 @@ def gallery(record: Record) -> str:
 
 
 def machine(records: list[Record]) -> str:
-    """Returns on what the records were made, as a list of definitions."""
+    """Returns the machine that made the records, as a list of definitions."""
     if not records:
         return "<p>Nothing was measured.</p>"
     note = max((record["provenance"] for record in records), key=lambda note: note["time"])
@@ -296,7 +296,7 @@ def machine(records: list[Record]) -> str:
 
 
 def steps_table(run_dir: pathlib.Path) -> str:
-    """Returns what was run and how long it took, if this run was made by `reproduce`."""
+    """Returns the steps of a run that `reproduce` made, and the time of each."""
     path = run_dir / STEPS
     if not path.exists():
         return ""
@@ -331,7 +331,7 @@ def render(records: list[Record], found: list[claims.Verdict], run_dir: pathlib.
 
 
 def summary(found: list[claims.Verdict]) -> str:
-    """Returns how many claims held, and how many were judged on what was recorded before."""
+    """Returns how many claims held, and how many were judged on earlier records."""
     counts = {word: sum(v.word == word for v in found) for word in ("held", "not held")}
     text = (
         f"{counts['held']} of {len(found)} claims held, {counts['not held']} did not, "
@@ -340,7 +340,7 @@ def summary(found: list[claims.Verdict]) -> str:
     kept = sorted({v.source for v in found if v.source})
     if kept:
         count = sum(v.source is not None for v in found)
-        text += f" {count} of them were not measured here, but judged on {', '.join(kept)}."
+        text += f" {count} of the claims were judged on {', '.join(kept)}, not on this run."
     return text
 
 
@@ -365,7 +365,7 @@ def write(run_dir: pathlib.Path, cifar100: pathlib.Path | None = None) -> list[c
 
 
 def write_and_tell(run_dir: pathlib.Path, cifar100: pathlib.Path | None = None) -> str:
-    """`write`; returns the verdicts, a line each, and the report's path."""
+    """Calls `write`; returns the verdicts, a line each, and the report's path."""
     found = write(run_dir, cifar100 or recorded("cifar100"))
     lines = [
         f"{verdict.word:13} {verdict.claim}"
@@ -376,7 +376,7 @@ def write_and_tell(run_dir: pathlib.Path, cifar100: pathlib.Path | None = None) 
 
 
 def publish(run_dir: pathlib.Path, folder: pathlib.Path) -> None:
-    """Copies what the report is made of, without the raw results of identification, and figures."""
+    """Copies the inputs of the report, without the raw results of identification, and figures."""
     kept = [run_dir / CLAIMS, *(run_dir / PICTURES).glob("*.*")]
     kept += [path for path in [run_dir / STEPS] if path.exists()]
     for record in selection.load(run_dir):

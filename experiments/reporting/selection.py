@@ -22,12 +22,12 @@ def recorded(name: str) -> pathlib.Path:
 
 
 def load(run_dir: pathlib.Path, cifar100: pathlib.Path | None = None) -> list[Record]:
-    """Reads all records of a reproduction; each is told its `architecture` and its `folder`.
+    """Reads all records of a reproduction; each gets its `architecture` and its `folder`.
 
     Args:
         run_dir: the reproduction's folder.
-        cifar100: folder of recorded results of CIFAR-100, for a reproduction that has none of its
-            own; their records say in `source` where they are from.
+        cifar100: folder of recorded results of CIFAR-100, for a reproduction without its own;
+            `source` in their records says where they are from.
     """
     found = []
     for folder in sorted(run_dir.glob("*/records")):
@@ -55,7 +55,7 @@ def select(records: list[Record], **wanted: Any) -> list[Record]:
 
 
 def needed(records: list[Record], what: str, **wanted: Any) -> list[Record]:
-    """`select`, but NotMeasured where there is none."""
+    """Like `select`, but NotMeasured if there is none."""
     found = select(records, **wanted)
     if not found:
         raise NotMeasured(f"this run has no record of {what}")
@@ -83,7 +83,7 @@ def by_architecture(records: list[Record]) -> Iterator[tuple[str, list[Record]]]
 
 
 def arrays(record: Record) -> dict[str, Any]:
-    """Returns the raw results of a record that `load` gave; NotMeasured if they are gone."""
+    """Returns the raw results of a record from `load`; NotMeasured if they are gone."""
     try:
         return record_files.load_arrays(record["folder"], record)
     except FileNotFoundError as error:
@@ -91,7 +91,7 @@ def arrays(record: Record) -> dict[str, Any]:
 
 
 def origin(records: list[Record]) -> str:
-    """Returns a sentence that says when, on what and by which revision records were made."""
+    """Returns a sentence with the time, machine and revision of the records."""
     notes = [record["provenance"] for record in records]
     times = sorted(note["time"][:10] for note in notes)
     hardware = sorted(

@@ -1,1 +1,1 @@
-"""What `train` calls: configs, checks, the loop, and the folder that a run leaves."""
+"""The library of `train`: configs, checks, the loop, and the folder of a run."""

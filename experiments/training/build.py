@@ -1,4 +1,4 @@
-"""The encoder, the model that trains it, its loss and its optimizer, as a config says."""
+"""Builds from a config: the encoder, the model that trains it, its loss and its optimizer."""
 
 import inspect
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ def build(
     num_classes: int,
     strategy: "tf.distribute.Strategy",
 ) -> tuple["keras.Model", "keras.Model"]:
-    """Returns the encoder of examples of that shape, and the compiled model that trains it."""
+    """Returns the encoder for examples of that shape, and the compiled model that trains it."""
     from sparse_embed import losses, models
 
     given = config.model
@@ -65,7 +65,7 @@ def build(
 def training_model(
     encoder: "keras.Model", num_classes: int, config: TrainConfig, model_class: type
 ) -> "keras.Model":
-    """Returns encoder -> monitor -> regularization -> what the metric loss takes, for `fit`.
+    """Returns encoder -> monitor -> regularization -> input of the metric loss, for `fit`.
 
     The penalty acts on the unit-norm embeddings, the f_theta(x) of the paper.
     """
@@ -86,7 +86,7 @@ def training_model(
 
 
 def metric_loss(objective: ObjectiveConfig) -> "keras.losses.Loss":
-    """Returns the metric loss; its arguments that are flags have the flags' values."""
+    """Returns the metric loss; arguments named like flags get the flags' values."""
     from sparse_embed import losses
 
     kind = losses.LOSSES[objective.loss].loss
@@ -95,7 +95,7 @@ def metric_loss(objective: ObjectiveConfig) -> "keras.losses.Loss":
 
 
 def optimizer(optimization: OptimizationConfig, ends: list[int]) -> "keras.optimizers.Optimizer":
-    """Returns the optimizer with its learning-rate schedule over stages that end there."""
+    """Returns the optimizer with its learning-rate schedule over stages with these ends."""
     import keras
 
     rate: Any = optimization.learning_rate

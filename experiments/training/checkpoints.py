@@ -1,4 +1,4 @@
-"""Saves all that a training needs to go on as if it had never stopped.
+"""Saves everything that a training run needs to resume as if it had never stopped.
 
 One file holds the weights, the optimizer's state and step, the schedule's step, the state of the
 random generators, and the number of steps trained. The data order needs no saving: it is a function
@@ -21,7 +21,7 @@ _STEPS = "steps_trained"
 def save(path: pathlib.Path, model: "keras.Model", steps: int) -> None:
     """Writes the state of a compiled model, of its optimizer and of the data, atomically.
 
-    The optimizer's own count will not do for `steps`: in half precision it leaves out the batches
+    The optimizer's own count cannot replace `steps`: in half precision it leaves out the batches
     whose gradients overflowed.
     """
     import h5py
@@ -34,7 +34,7 @@ def save(path: pathlib.Path, model: "keras.Model", steps: int) -> None:
 
 
 def restore(path: pathlib.Path, model: "keras.Model") -> int:
-    """Puts the state back if the file is there; returns the number of steps trained so far."""
+    """Restores the state if the file exists; returns the number of steps trained so far."""
     import h5py
 
     if not path.exists():

@@ -1,4 +1,4 @@
-"""Refuses flags that do not go together, before any work is done."""
+"""Refuses flags that do not fit together, before any work is done."""
 
 import math
 
@@ -35,7 +35,7 @@ def check(config: TrainConfig) -> None:
         (
             regularized and dense,
             f"--regularizer={objective.regularizer} needs --activation=relu or soft_threshold, "
-            "which can be exactly zero",
+            "which give exact zeros",
         ),
         (
             dense and model.initial_probability is not None,
@@ -73,11 +73,11 @@ def check(config: TrainConfig) -> None:
         ),
         (
             not model.train_backbone and model.warm_start is None,
-            "--notrain_backbone needs --warm_start: it would train on random features",
+            "--notrain_backbone needs --warm_start: without it, features would be random",
         ),
         (
             is_sdh and (not dense or regularized),
-            "--loss=sdh makes codes of dense embeddings: it needs --activation=none and "
+            "--loss=sdh makes codes from dense embeddings: it needs --activation=none and "
             "--regularizer=none",
         ),
         (
@@ -91,9 +91,9 @@ def check(config: TrainConfig) -> None:
             f"--batch_size={optimization.batch_size}",
         ),
         (
-            optimization.xla and (distribution.strategy in ("mirrored", "multi_worker") or is_sdh),
-            "--xla can compile neither sums over replicas nor the solver of SDH: it needs "
-            "--strategy=one_device or auto, and --loss=arcface or triplet",
+            optimization.xla and distribution.strategy in ("mirrored", "multi_worker"),
+            f"--xla cannot compile sums over replicas: expected --strategy=one_device or auto, not "
+            f"{distribution.strategy}",
         ),
     ]
     for is_refused, message in refused:
@@ -108,10 +108,15 @@ def check(config: TrainConfig) -> None:
             optimization.steps,
         )
     check_choices(model, objective)  # last: it imports Keras
+    from sparse_embed.losses import LOSSES
+
+    if optimization.xla and not LOSSES[objective.loss].compilable:
+        able = ", ".join(name for name, row in LOSSES.items() if row.compilable)
+        raise UsageError(f"--xla cannot compile --loss={objective.loss}: expected one of {able}")
 
 
 def warn_of_collapse(config: TrainConfig, num_classes: int) -> None:
-    """Warns of dimensions that can become one per class."""
+    """Warns if the embedding can collapse to one dimension per class."""
     if config.objective.regularizer != "none" and config.model.embedding_dim >= num_classes:
         logging.warning(
             "--embedding_dim=%d is not below the %d training classes: a sparse model can collapse "

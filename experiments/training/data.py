@@ -1,4 +1,4 @@
-"""From the config to a data set."""
+"""Loads the data set of a config."""
 
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def load_data(config: DataConfig) -> dict[str, "Part"]:
-    """Returns the parts of the data set; UsageError if it is not there or not readable."""
+    """Returns the parts of the data set; UsageError if it is absent or not readable."""
     from sparse_embed.datasets import catalogue
 
     try:

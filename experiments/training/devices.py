@@ -1,4 +1,4 @@
-"""Sets TensorFlow up as the distribution flags say; once, before anything else uses it."""
+"""Sets up TensorFlow by the distribution flags; once, before anything else uses it."""
 
 import json
 import os
@@ -26,7 +26,7 @@ def set_up(config: DistributionConfig, seed: int) -> "tf.distribute.Strategy":
         tf.config.set_logical_device_configuration(cpu, parts)
     if config.deterministic:
         tf.config.experimental.enable_op_determinism()
-    strategy = _strategy(config.strategy)  # before all else that would start the devices
+    strategy = _strategy(config.strategy)  # before anything else starts the devices
     keras.config.set_dtype_policy(config.precision)
     keras.utils.set_random_seed(seed)
     return strategy
@@ -65,9 +65,9 @@ def _multi_worker() -> "tf.distribute.Strategy":
 def model_class(strategy: "tf.distribute.Strategy") -> type:
     """Returns the class of Keras models that can be trained under the strategy.
 
-    `keras.Model` fails under several workers (Keras 3.10 to 3.15) at two places, which are mended
-    here: it averages the first batch over the workers to see its shape, where this worker's part
-    shows the shape, too; and it averages a step's metrics along an axis that scalars do not have.
+    `keras.Model` fails under several workers (Keras 3.10 to 3.15) in two places, which are fixed
+    here: it averages the first batch over the workers to see its shape, though this worker's part
+    shows the shape too; and it averages a step's metrics along an axis that scalars do not have.
     """
     import keras
     import tensorflow as tf
@@ -92,6 +92,6 @@ def model_class(strategy: "tf.distribute.Strategy") -> type:
 
 
 def is_chief() -> bool:
-    """Whether this process writes the results: the first worker does, or the only process."""
+    """Whether this process writes the results, as the first worker or the only process does."""
     value = os.environ.get("TF_CONFIG")
     return not value or json.loads(value).get("task", {}).get("index", 0) == 0

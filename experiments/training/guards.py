@@ -1,17 +1,17 @@
-"""Stops a training that cannot come to anything, and says what to do."""
+"""Stops a training run that can no longer succeed, and says what to do."""
 
 import math
 from collections.abc import Mapping
 
 from sparse_embed.common.failures import Failure
 
-# A dimension is dead if no example of the last interval has activated it.
+# A dimension is dead if no example of the last interval activated it.
 MOST_DEAD = 0.5
 FEWEST_ACTIVE = 1.0
 
 
 class TrainingStopped(Failure):
-    """The run is of no use any more; what it had saved before is kept."""
+    """The run has become useless; what it saved before is kept."""
 
     exit_code = 3
 
@@ -20,8 +20,8 @@ def check_finite(terms: Mapping[str, float], step: int) -> None:
     """Raises TrainingStopped if a term of the loss is NaN or infinite, naming which.
 
     Args:
-        terms: such as `metric_loss` and `penalty_loss`.
-        step: where the run is.
+        terms: terms of the loss, such as `metric_loss` and `penalty_loss`.
+        step: the current step.
     """
     broken = [f"{name} is {value}" for name, value in terms.items() if not math.isfinite(value)]
     if broken:
@@ -35,9 +35,9 @@ def check_alive(metrics: Mapping[str, float], embedding_dim: int, step: int) -> 
     """Raises TrainingStopped if most dimensions are dead or embeddings are (almost) all zero.
 
     Args:
-        metrics: with `sparsity_dead_dimensions` and `sparsity_active_dimensions`.
+        metrics: contain `sparsity_dead_dimensions` and `sparsity_active_dimensions`.
         embedding_dim: number of dimensions.
-        step: where the run is.
+        step: the current step.
     """
     dead = metrics["sparsity_dead_dimensions"]
     active = metrics["sparsity_active_dimensions"]
@@ -45,5 +45,5 @@ def check_alive(metrics: Mapping[str, float], embedding_dim: int, step: int) -> 
         raise TrainingStopped(
             f"stopped at step {step}: the embeddings collapsed, {dead:.0f} of {embedding_dim} "
             f"dimensions are dead and {active:.1f} are active per example. Lower "
-            "--regularizer_weight or take longer over it with --warmup_steps"
+            "--regularizer_weight or raise --warmup_steps"
         )

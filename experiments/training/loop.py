@@ -1,4 +1,4 @@
-"""`train`: from a config to a run, or on from where a killed one stopped."""
+"""`train`: makes a run from a config, or resumes one that was killed."""
 
 import dataclasses
 import functools
@@ -30,7 +30,7 @@ CONFIG = "config.json"
 
 
 def train(config: TrainConfig, model_dir: pathlib.Path, log: LoggingConfig) -> Run:
-    """Trains an encoder, or goes on with it, and saves it with its record.
+    """Trains an encoder, or resumes its training, and saves it with its record.
 
     A run that has ended is left as it is.
     """
@@ -41,9 +41,10 @@ def train(config: TrainConfig, model_dir: pathlib.Path, log: LoggingConfig) -> R
     rerank = (
         encoder_path("rerank_model_dir", log.rerank_model_dir) if log.rerank_model_dir else None
     )
+    model_dir.mkdir(parents=True, exist_ok=True)
     optimization = config.optimization
     strategy = devices.set_up(config.distribution, optimization.seed)
-    # Only now: a mistake is told at once, and nothing has used the devices before they are set up.
+    # Only now: mistakes are reported at once, and nothing uses the devices before they are set up.
     from sparse_embed.experiments.training.recorder import Intervals, Recorder
 
     parts = load_data(config.data)
@@ -96,7 +97,7 @@ def train(config: TrainConfig, model_dir: pathlib.Path, log: LoggingConfig) -> R
                 draw(start_step=start),
                 epochs=(stop - start) // interval,
                 steps_per_epoch=interval,
-                shuffle=False,  # the pipeline does; Keras would warn that it does not
+                shuffle=False,  # the pipeline does; otherwise Keras would warn
                 verbose=0,
                 callbacks=[recorder],
             )
@@ -113,11 +114,11 @@ def train(config: TrainConfig, model_dir: pathlib.Path, log: LoggingConfig) -> R
 def evaluator(
     encoder: "keras.Model", parts: dict[str, "Part"], rerank: pathlib.Path | None
 ) -> Callable[[], dict[str, float]] | None:
-    """Returns a function that measures recall and cost on validation classes; None without any.
+    """Returns a function that measures recall and cost on validation classes, or None without any.
 
     Args:
-        encoder: what is trained.
-        parts: of the data set.
+        encoder: the encoder to train.
+        parts: parts of the data set.
         rerank: file of the encoder whose dense embeddings re-rank, if any.
     """
     from sparse_embed import retrieval
@@ -142,17 +143,17 @@ def evaluator(
 def check_same_experiment(
     model_dir: pathlib.Path, config: TrainConfig, num_classes: int | None = None
 ) -> None:
-    """Refuses what would make the run in `model_dir` another experiment than was started there.
+    """Refuses flags that differ from those of the experiment started in `model_dir`.
 
     Args:
-        model_dir: folder of the run; nothing is refused if none was started there.
-        config: what the flags say now.
+        model_dir: folder of the run; nothing is refused if it holds none.
+        config: the flags of this call.
         num_classes: how many training classes the data has, once that is known.
     """
     path = model_dir / CONFIG
     if not path.exists():
         return
-    # A flag that did not exist when the run was started had the effect of its default.
+    # A flag that did not exist when the run was started acts as if it had its default.
     before = {**TrainConfig().identity, **json.loads(path.read_text())}
     now = config.identity
     changed = [
@@ -162,18 +163,18 @@ def check_same_experiment(
     ]
     if num_classes is not None and before.get("num_classes", num_classes) != num_classes:
         changed.append(
-            f"--data_dir={config.data.data_dir} has {num_classes} training classes, before it was "
-            f"{before['num_classes']}"
+            f"--data_dir={config.data.data_dir} has {num_classes} training classes, before it "
+            f"had {before['num_classes']}"
         )
     if changed:
         raise UsageError(
-            f"--model_dir={model_dir} holds another experiment: {'; '.join(changed)}. Give "
-            "another folder, or the same flags to go on"
+            f"--model_dir={model_dir} holds another experiment: {'; '.join(changed)}. Give another "
+            "folder, or the same flags to resume"
         )
 
 
 def save_start(model_dir: pathlib.Path, config: TrainConfig, num_classes: int) -> None:
-    """Writes what was started, for a run that never gets to its record, too."""
+    """Writes the flags at the start, so that runs that never reach their record have them too."""
     start = {**config.identity, "num_classes": num_classes, "provenance": provenance()}
     with atomic_path(model_dir / CONFIG) as temporary:
         temporary.write_text(json.dumps(start, indent=1))
@@ -192,14 +193,14 @@ def _class_groups(part: Any, config: TrainConfig) -> Callable:
     largest = int(np.bincount(part.labels).max())
     if wanted > largest:
         raise UsageError(
-            f"--examples_per_class={wanted}: expected at most {largest}, the examples of the "
+            f"--examples_per_class={wanted}: expected at most {largest}, the size of the "
             "largest class"
         )
     return class_groups(part.labels, wanted)
 
 
 def _checksum(encoder: "keras.Model") -> str:
-    """Returns a fingerprint of the weights: workers and repeated runs can be compared by it."""
+    """Returns a fingerprint of the weights, to compare workers and repeated runs."""
     crc = 0
     for weight in encoder.get_weights():
         crc = zlib.crc32(weight.tobytes(), crc)

@@ -20,7 +20,7 @@ from sparse_embed.losses import SparsityMonitor
 from sparse_embed.losses.regularizers import ActivationRegularization
 
 CURVES = "curves.json"
-_LOOK_EVERY = 20  # steps between two looks at the loss: each waits for the device
+_LOOK_EVERY = 20  # steps between two checks of the loss: each waits for the device
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,20 +32,20 @@ class Intervals:
 
 
 class Recorder(keras.callbacks.Callback):
-    """Looks at the run after each "epoch", which is an interval of the curves.
+    """Watches the run after each "epoch", which is an interval of the curves.
 
     In this order: guards (so that nothing bad is saved), evaluation, curves, TensorBoard,
-    checkpoints. Where several processes train together each has a recorder, since reading totals
+    checkpoints. If several processes train together, each has a recorder, since reading totals
     over all replicas and stopping are joint actions, but only the chief's writes.
 
     Args:
         model_dir: the run's folder.
-        encoder: the part of the model that gives embeddings.
-        ends: step at which each stage ends, the last one the run: evaluated and saved in any case.
-        start: steps trained before.
+        encoder: the part of the model that returns embeddings.
+        ends: step at which each stage, and at last the run, ends: always evaluated and saved there.
+        start: number of steps trained before.
         batch_size: examples per step over all replicas.
         intervals: how often to evaluate and to save.
-        sample: some training examples, for histograms and pictures.
+        sample: some training examples, for histograms and images.
         evaluate: returns metrics on unseen classes; None if there are none.
         writes: whether this process writes to the folder.
     """
@@ -77,13 +77,13 @@ class Recorder(keras.callbacks.Callback):
             self._summaries.images(0, sample)
 
     def on_train_begin(self, logs=None):
-        """Looks up the layers that tell of sparsity."""
+        """Finds the layers that measure sparsity."""
         self._monitor = _only(SparsityMonitor, self.model)
         self._regularization = _only(ActivationRegularization, self.model)
         self._clock = time.perf_counter()
 
     def on_train_batch_end(self, batch, logs=None):
-        """Moves the bar on, and looks now and then whether the loss is finite."""
+        """Advances the bar, and checks now and then that the loss is finite."""
         self._step += 1
         self._bar.update()
         if batch % _LOOK_EVERY == 0 and logs and not math.isfinite(float(logs["loss"])):
@@ -156,19 +156,20 @@ class Recorder(keras.callbacks.Callback):
         if "recall_at_1" in metrics and metrics["recall_at_1"] >= max(recalls):
             checkpoints.save(folder / checkpoints.BEST, self.model, step)
         if due:
-            # The curves first: rows beyond the last checkpoint are dropped when the run goes on.
+            # The curves come first: rows beyond the last checkpoint are dropped when the run
+            # resumes.
             with atomic_path(self._model_dir / CURVES) as temporary:
                 temporary.write_text(json.dumps(self.curves))
             checkpoints.save(folder / checkpoints.LAST, self.model, step)
 
 
 def _only(layer_class: type, model: keras.Model) -> Any:
-    """Returns the model's layer of that class, None if it has none."""
+    """Returns the model's layer of that class, or None."""
     return next((layer for layer in model.layers if isinstance(layer, layer_class)), None)
 
 
 def _read_curves(path: pathlib.Path, start: int) -> list[dict[str, float]]:
-    """Returns what was recorded up to step `start`."""
+    """Returns the curves recorded up to step `start`."""
     if start == 0 or not path.exists():
         return []
     return [row for row in json.loads(path.read_text()) if row["step"] <= start]

@@ -1,4 +1,4 @@
-"""The cosine learning rate over a training of one or several stages."""
+"""The cosine learning rate over a training run of one or several stages."""
 
 import keras
 from keras import ops

@@ -1,4 +1,4 @@
-"""The folder of a training run: what `train` leaves behind and every other script opens."""
+"""The folder of a training run, which `train` writes and every other script opens."""
 
 import dataclasses
 import functools
@@ -27,8 +27,9 @@ class Run:
 
     Attributes:
         folder: where it is.
-        config: what it was trained by.
-        record: all that `train` noted: curves, seconds, checksum of the weights, provenance.
+        config: all settings of the training run.
+        record: everything that `train` recorded: curves, seconds, checksum of the weights,
+            provenance.
     """
 
     folder: pathlib.Path
@@ -37,7 +38,7 @@ class Run:
 
     @classmethod
     def open(cls, folder: pathlib.Path) -> "Run":
-        """Reads what is in a run's folder; UsageError if that is no run."""
+        """Opens the folder of a run; UsageError if it does not hold one."""
         try:
             record = json.loads((folder / RECORD).read_text())
             return cls(folder, TrainConfig.from_dict(record["config"]), record)
@@ -50,7 +51,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        """Name of the folder, by which records tell runs apart."""
+        """Name of the folder, which tells runs apart in records."""
         return self.folder.name
 
     @property
@@ -60,7 +61,7 @@ class Run:
 
     @property
     def setting(self) -> dict[str, Any]:
-        """The point of the method's curve that this run is, with the run's name."""
+        """The setting of this run on the method's curve, with the run's name."""
         return {**self.config.setting, "run": self.name}
 
     @property
@@ -70,7 +71,7 @@ class Run:
 
     @property
     def suffix(self) -> str:
-        """How the name of a file with what is searched ends."""
+        """Suffix of the file of embeddings or hash codes to search."""
         return ".npz" if self.is_sparse or self.config.makes_codes else ".npy"
 
     @property
@@ -92,7 +93,7 @@ class Run:
         """Writes the encoder as a TensorFlow SavedModel beside the `.keras` file."""
         folder = self.folder / SAVED_MODEL
         with tempfile.TemporaryDirectory(dir=self.folder) as temporary:
-            # Read from the file, so that the variables are not those of a distribution strategy.
+            # Loaded from the file, so that the variables are not those of a distribution strategy.
             self.encoder().export(f"{temporary}/new", verbose=False)
             if folder.exists():
                 shutil.rmtree(folder)
@@ -118,7 +119,7 @@ def save(folder: pathlib.Path, encoder: "keras.Model", record: dict[str, Any]) -
 
 
 def snapshot_folder(model_dir: pathlib.Path, weight: float) -> pathlib.Path:
-    """Returns where the encoder of one weight of --reg_path is kept."""
+    """Returns the folder of the encoder of one weight of --reg_path."""
     return model_dir / "path" / f"lambda_{weight:g}"
 
 
@@ -130,7 +131,7 @@ def load_encoder(path: pathlib.Path) -> "keras.Model":
 
 
 def encoder_path(flag: str, value: str) -> pathlib.Path:
-    """Returns the `.keras` file that a flag names, itself or by its run; UsageError if absent."""
+    """Returns the `.keras` file that a flag names, directly or by its run; UsageError if absent."""
     given = pathlib.Path(value).expanduser()
     path = given if given.suffix == ".keras" else given / ENCODER
     if not path.exists():

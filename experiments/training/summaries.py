@@ -1,4 +1,4 @@
-"""What TensorBoard shows of a training run."""
+"""Writes a training run's curves, histograms and images for TensorBoard."""
 
 import pathlib
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
-# Metric of the training log -> tag. The names of the terms are those of the objective.
+# Metric of the training log -> tag. Terms have their names in the objective.
 TAGS = {
     "loss": "loss/total",
     "metric_loss": "loss/metric",
@@ -43,7 +43,7 @@ class Summaries:
         self._writer.flush()
 
     def histograms(self, step: int, probabilities: np.ndarray, embeddings: np.ndarray) -> None:
-        """Writes how often the dimensions are active, and how strongly where they are."""
+        """Writes how often the dimensions are active, and how strongly."""
         with self._writer.as_default(step):
             tf.summary.histogram("sparsity/activation_probabilities", probabilities)
             tf.summary.histogram("sparsity/activations", embeddings[embeddings != 0])

@@ -1,4 +1,4 @@
-"""Starts a training from the weights of an earlier encoder."""
+"""Starts a training run from the weights of an earlier encoder."""
 
 from typing import TYPE_CHECKING
 
@@ -7,7 +7,7 @@ from sparse_embed.common.failures import UsageError
 if TYPE_CHECKING:
     import keras
 
-HEAD = "embedding_"  # what the names of the head's layers with weights begin with
+HEAD = "embedding_"  # start of the names of the head's layers with weights
 
 
 def copy_weights(source: "keras.Model", target: "keras.Model", head: bool) -> None:
@@ -22,12 +22,12 @@ def copy_weights(source: "keras.Model", target: "keras.Model", head: bool) -> No
         head: whether to copy the embedding layer (linear map and batch norm) too.
 
     Raises:
-        UsageError: the encoders differ; the first layer that does is named.
+        UsageError: the encoders differ; it names the first layer that does.
     """
     pairs = list(zip(_layers(source, head), _layers(target, head), strict=False))
     for old, new in pairs:
         if type(old) is not type(new) or _shapes(old) != _shapes(new):
-            advice = "; --nowarm_start_head leaves the head out" if _is_head(new) else ""
+            advice = "; --nowarm_start_head leaves out the head" if _is_head(new) else ""
             raise UsageError(
                 f"--warm_start: layer {new.name} is {_describe(new)} here and {_describe(old)} "
                 f"there{advice}"
@@ -43,9 +43,9 @@ def copy_weights(source: "keras.Model", target: "keras.Model", head: bool) -> No
 
 
 def freeze_backbone(encoder: "keras.Model") -> None:
-    """Leaves only the embedding layer to be trained; batch norms before it keep their statistics.
+    """Lets only the embedding layer train; batch norms before it keep their statistics.
 
-    To be called before the model is compiled.
+    Call it before the model is compiled.
     """
     for layer in _layers(encoder, head=False):
         layer.trainable = False

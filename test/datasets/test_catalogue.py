@@ -144,12 +144,14 @@ def test_a_data_set_of_your_own_is_one_row(monkeypatch):
 def test_mistakes_are_named(folders):
     with pytest.raises(ValueError, match="name='mnist': expected one of glyphs, cifar100"):
         catalogue.load("mnist", folders)
-    with pytest.raises(ValueError, match="data_dir=None: cifar100 has to be told"):
+    with pytest.raises(
+        ValueError, match="data_dir=None: expected the path of the files of cifar100"
+    ):
         catalogue.load("cifar100")
     with pytest.raises(ValueError, match=r"options=NoOptions\(\): expected ImageFolderOptions"):
         catalogue.load("image_folder", folders / "image_folder", options=NoOptions())
     for sizes in ({"validation": 1}, {"test": 2}):
-        with pytest.raises(ValueError, match=r"expected 0, shards cannot be split"):
+        with pytest.raises(ValueError, match=r"expected 0, since shards cannot be split"):
             catalogue.load("tfrecords", folders / "tfrecords", **sizes)
 
 

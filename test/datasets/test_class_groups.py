@@ -51,7 +51,7 @@ def test_batches_follow_the_order_from_any_step():
 
 
 def test_mistakes_are_named():
-    with pytest.raises(ValueError, match="per_class=10: expected at most 9, the examples of the"):
+    with pytest.raises(ValueError, match="per_class=10: expected at most 9, the size of the"):
         class_groups(LABELS, 10)
     with pytest.raises(ValueError, match="per_class=0: expected an integer >= 1"):
         class_groups(LABELS, 0)

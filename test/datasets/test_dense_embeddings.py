@@ -50,8 +50,11 @@ def test_integer_labels_need_not_be_dense(tmp_path):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"embeddings": EMBEDDINGS}, r"expected the arrays .* no 'labels' among \['embeddings'\]"),
-        ({"data": [1.0], "indices": [0], "labels": [0]}, "no 'embeddings' among"),
+        (
+            {"embeddings": EMBEDDINGS},
+            r"expected the arrays .* 'labels' is not among \['embeddings'\]",
+        ),
+        ({"data": [1.0], "indices": [0], "labels": [0]}, "'embeddings' is not among"),
         ({"embeddings": EMBEDDINGS, "labels": np.zeros(5, int)}, "expected 6 labels"),
         ({"embeddings": EMBEDDINGS, "labels": np.zeros(6)}, "integers or strings"),
         ({"embeddings": EMBEDDINGS[0], "labels": np.zeros(4, int)}, r"expected embeddings \(n"),
@@ -95,7 +98,7 @@ def test_other_files_are_refused_by_name(tmp_path):
         dense_embeddings.load(tmp_path / "x.npz", "y.npy")
     with pytest.raises(ValueError, match=r"none.npz: expected an .npz .*No such file"):
         dense_embeddings.load(tmp_path / "none.npz")
-    with pytest.raises(ValueError, match=r"x.txt: expected a file .npz or .npy"):
+    with pytest.raises(ValueError, match=r"x.txt: expected an .npz or .npy file"):
         dense_embeddings.load(tmp_path / "x.txt")
     for name in ("broken.npz", "broken.npy"):
         for content in (b"", b"PK\x03\x04 broken", b"text"):

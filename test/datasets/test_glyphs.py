@@ -89,7 +89,7 @@ def test_characters_are_where_they_should_be(full):
     points = [int(name.removeprefix("U+"), 16) for name in full.class_names]
     assert "U+0041" in full.class_names
     assert {ord(c) for c in "AgЖλ∑"} <= set(points)
-    # Latin, Greek and Cyrillic capital A: the twins went to the Latin one.
+    # Latin, Greek and Cyrillic capital A: the duplicates went to the Latin one.
     assert np.count_nonzero(full.labels == points.index(ord("A"))) >= 16
     assert 0x410 not in points
 
@@ -106,7 +106,7 @@ def test_characters_are_where_they_should_be(full):
     assert np.mean(images_of(full)[:, [0, -1]] > 127) < 0.001
 
 
-def test_twins_stay_with_the_lowest_label():
+def test_duplicates_stay_with_the_lowest_label():
     """Images aab, bcd, bce of labels 0, 1, 2: b stays with 0, c with 1, which leaves aab, cd, e."""
     letters = np.frombuffer(b"aabbcdbce", np.uint8)
     toy = glyphs._from_arrays(
@@ -116,11 +116,11 @@ def test_twins_stay_with_the_lowest_label():
         fonts=np.array(["x", "y", "z"]),
         font_ids=np.tile(np.arange(3, dtype=np.int32), 3),
     )
-    left = glyphs._without_twins(toy, min_fonts=1)
+    left = glyphs._without_duplicates(toy, min_fonts=1)
     assert images_of(left)[:, 0, 0].tobytes() == b"aabcde"
     np.testing.assert_array_equal(left.labels, [0, 0, 0, 1, 1, 2])
     np.testing.assert_array_equal(font_ids_of(left), [0, 1, 2, 1, 2, 2])
-    fewer = glyphs._without_twins(toy, min_fonts=2)
+    fewer = glyphs._without_duplicates(toy, min_fonts=2)
     assert images_of(fewer)[:, 0, 0].tobytes() == b"aabcd"
     assert fewer.class_names == ("U+0041", "U+0042")
 

@@ -62,7 +62,7 @@ def test_numpy_pairs(tmp_path):
         ([], r"expected \(images, issame\)"),
         ({}, r"expected \(images, issame\)"),
         ((ENCODED, [True]), "4 images, expected two for each of 1 pairs"),
-        ((ENCODED, [True, 7]), "issame to hold True and False"),
+        ((ENCODED, [True, 7]), "issame to hold only True and False"),
         ((ENCODED, None), "issame to be a list"),
         ((b"abcd", SAME), "images to be a list"),
     ],

@@ -143,5 +143,5 @@ def test_two_configs_may_share_a_flag_if_they_say_the_same():
         batch_size: int = option(1, "Something else.")
 
     config.define(Same)
-    with pytest.raises(ValueError, match="--batch_size: two configs define it, and not alike"):
+    with pytest.raises(ValueError, match="--batch_size: two configs define it differently"):
         config.define(Other)

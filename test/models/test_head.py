@@ -125,7 +125,7 @@ def test_initial_probability_rejects(probability):
 
 
 def test_initial_probability_needs_an_activation():
-    with pytest.raises(ValueError, match=r"initial_probability=0.1: .* not none"):
+    with pytest.raises(ValueError, match=r"initial_probability=0.1: .* got none"):
         embedding_head(keras.Input((4,)), 8, "none", 0.1)
 
 

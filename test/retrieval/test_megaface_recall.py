@@ -214,7 +214,7 @@ GOOD = {
         ({"ks": (1, 2000)}, r"ks=\(1, 2000\): expected at most shortlist=1000"),
         ({"ks": (0,)}, "ks=0: expected an integer >= 1"),
         ({"protocol": "mine"}, "protocol='mine': expected one of official, authors"),
-        ({"dense_probes": np.eye(4)}, "dense_probes and dense_distractors need each other"),
+        ({"dense_probes": np.eye(4)}, "dense_probes, dense_distractors: expected both or neither"),
         (
             {"dense_probes": np.eye(4), "dense_distractors": np.eye(3, 4)},
             "dense_distractors has 3 rows: expected 4",
@@ -251,7 +251,7 @@ def test_an_index_without_distractors_is_refused():
             reranker=Reranker(rows[:3]),
             dense_probes=rows[:2],
         )
-    with pytest.raises(ValueError, match="reranker and dense_probes need each other"):
+    with pytest.raises(ValueError, match="reranker, dense_probes: expected both or neither"):
         identification_ranks(DenseSearch(rows), rows[:2], np.zeros(2), dense_probes=rows[:2])
     pairs = identification_ranks(DenseSearch(rows), rows[:2], np.zeros(2))
     with pytest.raises(ValueError, match="pairs were not re-ranked"):

@@ -26,7 +26,7 @@ def test_candidates_are_the_union_of_buckets(k):
     database, queries = random_codes(rng, 300, 40, k), random_codes(rng, 12, 40, k)
     queries[5] = 0
     search = SDHSearch(scipy.sparse.csr_array(database))
-    scores, ids = search.search(scipy.sparse.csr_array(queries), k=None)
+    scores, ids = search.candidates(scipy.sparse.csr_array(queries))
     counts = search.num_candidates(queries)
     buckets = [set(np.flatnonzero(database[:, bit])) for bit in range(40)]
     longest = 0
@@ -42,7 +42,7 @@ def test_candidates_are_the_union_of_buckets(k):
         longest = max(longest, len(ranked))
         first = search.search(queries[row : row + 1], 4)[1][0]
         assert list(first[first >= 0]) == ranked[:4]
-        twice = search.search(queries[row : row + 1], None, threshold=2)[1][0]
+        twice = search.candidates(queries[row : row + 1], threshold=2)[1][0]
         assert list(twice[twice >= 0]) == [i for i in ranked if shared[i] >= 2]
     assert ids.shape == (12, longest)
 
@@ -69,7 +69,7 @@ def test_all_candidates_are_re_ranked():
     _, ids = two_stage.search(queries, dense_queries, k=5, shortlist=None)
     products = np.where(queries @ database.T > 0, dense_queries @ dense.T, -np.inf)
     np.testing.assert_array_equal(ids, np.argsort(-products, axis=1, kind="stable")[:, :5])
-    with pytest.raises(ValueError, match="k=None: expected an integer"):
+    with pytest.raises(ValueError, match="shortlist=None: SparseIndex has no candidates"):
         TwoStage(SparseIndex.build(database), Reranker(dense)).search(
             queries, dense_queries, shortlist=None
         )

@@ -43,7 +43,10 @@ def test_another_blas_is_left_alone_with_a_warning(monkeypatch):
     )
     threads._blas.cache_clear()
     try:
-        with pytest.warns(UserWarning, match="num_threads is not heeded"), threads.blas_threads(1):
+        with (
+            pytest.warns(UserWarning, match="exhaustive search ignores num_threads"),
+            threads.blas_threads(1),
+        ):
             pass
     finally:
         threads._blas.cache_clear()

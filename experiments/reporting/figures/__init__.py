@@ -1,7 +1,7 @@
 """The figures of the paper: one module each, with `draw` and `caption`, functions of the records.
 
-To add one, write such a module and give it a row in `FIGURES`: the report and the script `figure`
-then have it.
+To add one, write such a module and give it a row in `FIGURES`; the report and the script `figure`
+then draw it.
 """
 
 from typing import Any, NamedTuple
@@ -21,9 +21,9 @@ class Entry(NamedTuple):
     """A figure.
 
     Attributes:
-        title: its head in the report.
+        title: its heading in the report.
         module: has `draw(records) -> Figure` and `caption(records) -> str`, both of which raise
-            `NotMeasured` where there is no record of what they show.
+            `NotMeasured` if they have no records to show.
     """
 
     title: str
@@ -32,7 +32,7 @@ class Entry(NamedTuple):
 
 FIGURES = {
     "cdf": Entry("Figure 2a: activations and rectified Gaussians", cdf),
-    "trajectory": Entry("Figure 2b: what the regularizers do to two activations", trajectory),
+    "trajectory": Entry("Figure 2b: the effect of the regularizers on two activations", trajectory),
     "tradeoff": Entry("Figures 3a and 3c: time per query and recall", tradeoff),
     "suboptimality": Entry("Figures 3b and 3d: how evenly the non-zeros are spread", suboptimality),
     "rerank": Entry("Appendix: with and without re-ranking", rerank),

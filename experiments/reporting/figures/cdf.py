@@ -1,6 +1,6 @@
 """Figure 2a: the distribution of trained activations and the rectified Gaussian nearest to it.
 
-One row per architecture (see `evaluate_activations`), in it three dimensions: one that is fitted
+One row per architecture (see `evaluate_activations`) with three dimensions: one that is fitted
 better than most, the median one and one that is fitted worse.
 """
 
@@ -12,14 +12,14 @@ from sparse_embed.experiments.reporting import drawing, selection
 
 
 def points(records: list[Record]) -> list[Record]:
-    """Returns the records shown, one of each architecture."""
+    """Returns the records shown, one per architecture."""
     found = selection.needed(records, "fitted activations", experiment="activations")
     return list({record["architecture"]: record for record in found}.values())
 
 
 def draw(records: list[Record]) -> Figure:
     """Draws both distribution functions of each dimension shown."""
-    from sparse_embed.losses.population import rectified_cdf  # which imports TensorFlow
+    from sparse_embed.losses.population import rectified_cdf  # imports TensorFlow
 
     shown = points(records)
     columns = selection.arrays(shown[0])["activations"].shape[1]
@@ -46,7 +46,7 @@ def draw(records: list[Record]) -> Figure:
 
 
 def caption(records: list[Record]) -> str:
-    """Says what is shown, on what data, and when it was measured."""
+    """Describes the figure: its content, its data, and when it was measured."""
     shown = points(records)
     texts = [
         f"{record['architecture']} ({record['setting']['activation']}, {record['method']}): "

@@ -1,4 +1,4 @@
-"""Appendix "Cifar-100 results": precision against multiply-adds per row, every weight tried.
+"""Appendix "Cifar-100 results": precision against multiply-adds per row at every weight tried.
 
 The paper's table has one point of each curve; both are drawn from the records of `cifar100`.
 """
@@ -24,7 +24,7 @@ def points(records: list[Record]) -> list[Record]:
 
 
 def draw(records: list[Record]) -> Figure:
-    """Draws a curve for each regularizer; what stands in the table is larger, the paper hollow."""
+    """Draws a curve for each regularizer; points in the table are large, the paper's hollow."""
     shown = points(records)
     figure, axes = drawing.new_figure(len(PANELS))
     for axis, (key, title) in zip(axes[0], PANELS.items(), strict=True):
@@ -50,10 +50,10 @@ def draw(records: list[Record]) -> Figure:
 
 
 def caption(records: list[Record]) -> str:
-    """Says what is shown, and when and on what it was measured."""
+    """Describes the figure: its content, and when and on what machine it was measured."""
     return (
-        "Precision of the four nearest images without re-ranking, d = 64, against multiply-adds "
+        "Precision among the four nearest images without re-ranking, d = 64, against multiply-adds "
         "per row; upper left is better. Each curve is one training run with rising weights of its "
-        "penalty. Large points stand in the table, chosen on validation images within the paper's "
-        f"cost; hollow ones are the paper's. {selection.origin(points(records))}"
+        "penalty. Large points are in the table, chosen on validation images within the paper's "
+        f"cost; hollow points are the paper's. {selection.origin(points(records))}"
     )

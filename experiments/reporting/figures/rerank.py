@@ -1,6 +1,6 @@
 """Appendix, "Results without re-ranking": the sparse methods with and without the second stage.
 
-Results of one regularizer have one colour; diamonds are re-ranked, triangles are not.
+Each regularizer has one colour; diamonds are re-ranked, triangles are not.
 """
 
 from matplotlib.figure import Figure
@@ -42,7 +42,7 @@ def draw(records: list[Record]) -> Figure:
 
 
 def caption(records: list[Record]) -> str:
-    """Says what is shown, on what data, and when it was measured."""
+    """Describes the figure: its content, its data, and when it was measured."""
     shown = points(records)
     return (
         "Recall@1 and time per query of the sparse methods, with (diamonds) and without "

@@ -13,7 +13,7 @@ from sparse_embed.experiments.evaluation.records import Record
 from sparse_embed.experiments.reporting import drawing, selection
 from sparse_embed.retrieval.pair_verification import roc
 
-LINES = ("-", "--", "-.", (0, (1, 1)))  # of the regularizers, which differ in grey too
+LINES = ("-", "--", "-.", (0, (1, 1)))  # of the regularizers, to tell them apart in grey too
 
 
 def points(records: list[Record]) -> list[Record]:
@@ -61,7 +61,7 @@ def _draw_curve(axis: Any, record: Record, line: Any, darkness: float) -> None:
 
 
 def caption(records: list[Record]) -> str:
-    """Says what is shown, on what data, and when it was measured."""
+    """Describes the figure: its content, its data, and when it was measured."""
     shown = points(records)
     pairs = ", ".join(f"{count:,}" for count in selection.values(shown, "pairs"))
     return (

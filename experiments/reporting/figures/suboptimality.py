@@ -44,10 +44,10 @@ def draw(records: list[Record]) -> Figure:
 
 
 def caption(records: list[Record]) -> str:
-    """Says what is shown, on what data, and when it was measured."""
+    """Describes the figure: its content, its data, and when it was measured."""
     shown = points(records)
     return (
-        "Sub-optimality ratio F / (d p²) of the embeddings that are searched, against their mean "
+        "Sub-optimality ratio F / (d p²) of the embeddings searched, against their mean "
         f"activation probability p; 1 is the best possible. {describe(shown)} "
         f"{selection.origin(shown)}"
     )

@@ -1,6 +1,6 @@
 """Figures 3a and 3c: time per query against recall@1, one panel per architecture, all methods.
 
-Everything that has a shortlist is shown with it re-ranked, and its time includes that.
+Methods with a shortlist are shown with re-ranking, which their time includes.
 """
 
 from typing import Any
@@ -20,8 +20,8 @@ AXES: Any = {
 def points(records: list[Record], what: str = "identification") -> list[Record]:
     """Returns the records shown, each method's by rising time.
 
-    Those are the re-ranked ones, if the method has any: what searches the dense embeddings
-    themselves has nothing to re-rank.
+    Those are the re-ranked ones, if the method has any: a search of the dense embeddings themselves
+    has nothing to re-rank.
     """
     found = selection.needed(records, what, experiment="megaface")
     two_stage = {record["method"] for record in found if record["reranked"]}
@@ -53,7 +53,7 @@ def draw(records: list[Record]) -> Figure:
 
 
 def caption(records: list[Record]) -> str:
-    """Says what is shown, on what data, and when it was measured."""
+    """Describes the figure: its content, its data, and when it was measured."""
     shown = points(records)
     return (
         "Time per query (median, one thread, re-ranking included) against recall@1; upper left is "
@@ -62,7 +62,7 @@ def caption(records: list[Record]) -> str:
 
 
 def describe(shown: list[Record]) -> str:
-    """Returns what was searched for, and among what."""
+    """Describes the probes, and the rows that they were searched among."""
     first = shown[0]
     return (
         f"Data: {first['data']}, {first['probes']:,} probes of unseen classes among "

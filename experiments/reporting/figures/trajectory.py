@@ -1,7 +1,7 @@
 """Figure 2b: activation probabilities while F, the relaxed F and l1 are minimized; exact, no data.
 
 Two activations are rectified Gaussians that start with the probabilities (0.4, 0.1); gradient
-descent with infinitesimal steps goes down each regularizer (see `losses.population`).
+descent with infinitesimal steps minimizes each regularizer (see `losses.population`).
 """
 
 import functools
@@ -22,13 +22,13 @@ CURVES = {  # regularizer: label, colour, line
 @functools.cache
 def paths() -> dict[str, np.ndarray]:
     """Returns the probabilities (points, 2) along each path."""
-    from sparse_embed.losses import population  # which imports TensorFlow
+    from sparse_embed.losses import population  # imports TensorFlow
 
     return {name: population.trajectory(name).probability for name in CURVES}
 
 
 def second_probability(regularizer: str, first: float) -> float:
-    """Returns p2 on the path of a regularizer where p1, which only falls, has come to `first`."""
+    """Returns p2 on the path of a regularizer where p1, which only falls, has reached `first`."""
     path = paths()[regularizer]
     return float(np.interp(-first, -path[:, 0], path[:, 1]))
 
@@ -49,10 +49,10 @@ def draw(records: list[Record]) -> Figure:
 
 
 def caption(records: list[Record]) -> str:
-    """Says what is shown."""
+    """Describes the figure."""
     del records
     return (
         "Activation probabilities of two rectified Gaussians under gradient descent with "
         "infinitesimal steps from (0.40, 0.10), without a metric loss. Exact: integrated from the "
-        "closed forms of the paper's appendix A; no data, no training."
+        "closed forms of the paper's appendix A; no data, no training run."
     )

@@ -90,7 +90,7 @@ def test_a_workload_can_be_read(tmp_path):
     [
         (["--methods=nothing"], "--methods=nothing: expected some of SparseIndex"),
         (["--output=x.txt"], "--output=x.txt: expected the name of a .json file"),
-        (["--growth"], "--growth draws beside --output"),
+        (["--growth"], "--growth: expected --output=FILE.json"),
         (["--database=/absent.npz"], "--database=/absent.npz: expected a file that exists"),
         (["--rows=0"], "rows"),
         (["--dense_dims=12"], "--dense_dims=12: expected a multiple of 8"),

@@ -34,7 +34,7 @@ def test_dense_round_trip_is_memory_mapped(tmp_path):
 
 
 def test_mistakes_are_named(tmp_path):
-    with pytest.raises(ValueError, match=r"dense embeddings are kept in a \.npy file"):
+    with pytest.raises(ValueError, match=r"expected a \.npy file for dense embeddings"):
         embedding_files.save(tmp_path / "x.npz", Embeddings(DENSE, LABELS, NOTE))
     with pytest.raises(ValueError, match=r"labels of shape \(2,\)"):
         embedding_files.save(tmp_path / "x.npy", Embeddings(DENSE, LABELS[:2], NOTE))

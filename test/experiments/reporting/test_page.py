@@ -193,6 +193,6 @@ def test_an_empty_run_says_what_was_not_measured(tmp_path):
 
 def test_summary_says_what_was_not_measured_here(page, cifar100_results):
     source = f"{cifar100_results.parent.name}/cifar100"
-    assert f"2 of them were not measured here, but judged on {source}" in page.read_text()
-    assert page.read_text().count(f"Recorded before, in {source}: ") == 2 * 2  # list and table
+    assert f"2 of the claims were judged on {source}" in page.read_text()
+    assert page.read_text().count(f"Recorded earlier, in {source}: ") == 2 * 2  # list and table
     assert f"<td>{source}</td>" in page.read_text()

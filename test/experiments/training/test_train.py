@@ -160,7 +160,7 @@ def test_data_of_other_classes_is_refused(tmp_path):
     config = TrainConfig(DataConfig("dense_embeddings", "vectors.npz"))
     loop.save_start(tmp_path, config, 40)
     loop.check_same_experiment(tmp_path, config, 40)
-    with pytest.raises(UsageError, match=r"vectors\.npz has 30 training classes, .* was 40"):
+    with pytest.raises(UsageError, match=r"vectors\.npz has 30 training classes, .* had 40"):
         loop.check_same_experiment(tmp_path, config, 30)
 
 
@@ -298,10 +298,10 @@ def test_xla_compiles_the_step_and_trains_alike(vectors, tmp_path, monkeypatch):
         ({"learning_rate_schedule": "step"}, "--decay_steps=0: expected 1 to 1499"),
         ({"decay_steps": 5}, "--decay_steps=5 needs --learning_rate_schedule=step"),
         ({"logical_cpus": 2}, "--logical_cpus=2 needs --strategy=mirrored"),
-        ({"xla": True, "strategy": "mirrored"}, "--xla can compile neither"),
+        ({"xla": True, "strategy": "mirrored"}, "--xla cannot compile sums over replicas"),
         (
             {"xla": True, "loss": "sdh", "activation": "none", "regularizer": "none"},
-            "--xla can compile neither",
+            "--xla cannot compile --loss=sdh: expected one of arcface, triplet",
         ),
         (
             {"initial_probability": 0.1, "activation": "none", "regularizer": "none"},
