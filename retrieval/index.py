@@ -270,7 +270,7 @@ def _widened(scores: np.ndarray, ids: np.ndarray, k: int) -> tuple[np.ndarray, n
     return wide_scores, wide_ids
 
 
-def _from_bytes(cls: type, content: bytes, kernels: str) -> SparseIndex:
+def _from_bytes(cls: type[SparseIndex], content: bytes, kernels: str) -> SparseIndex:
     """Returns the index that was pickled, perhaps on a machine with other instruction sets."""
     index = cls.__new__(cls)
     index._open(index_file.open_content(memoryview(content), verify=True))
