@@ -49,7 +49,7 @@ class Algorithm1:
     @property
     def nbytes(self) -> int:
         """Bytes of the posting lists."""
-        return self._index.snapshot().nbytes
+        return self._index.nbytes
 
     @property
     def settings(self) -> dict[str, int]:
