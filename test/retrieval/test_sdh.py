@@ -69,7 +69,7 @@ def test_all_candidates_are_re_ranked():
     _, ids = two_stage.search(queries, dense_queries, k=5, shortlist=None)
     products = np.where(queries @ database.T > 0, dense_queries @ dense.T, -np.inf)
     np.testing.assert_array_equal(ids, np.argsort(-products, axis=1, kind="stable")[:, :5])
-    with pytest.raises(ValueError, match="shortlist=None: SparseIndex has no candidates"):
+    with pytest.raises(ValueError, match="shortlist=None: SparseIndex has no `candidates`"):
         TwoStage(SparseIndex.build(database), Reranker(dense)).search(
             queries, dense_queries, shortlist=None
         )
