@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import zlib
 
 import numpy as np
 import pytest
@@ -215,3 +216,47 @@ def test_foreign_files_are_refused(tmp_path):
                 SparseIndex.load(path, mmap=mmap)
     with pytest.raises(FileNotFoundError):
         SparseIndex.load(tmp_path / "absent")
+
+
+def forged(content, change):
+    """The file with its table of sections (and header) changed, and the checksum that fits."""
+    end, _ = sections_of(content)
+    header = list(HEADER.unpack(content[: HEADER.size]))
+    entries = [list(entry) for entry in ENTRY.iter_unpack(content[HEADER.size : end])]
+    body = bytearray(content)
+    change(header, entries, body)
+    start = HEADER.pack(*header) + b"".join(ENTRY.pack(*entry) for entry in entries)
+    rest = body[len(start) + 4 :]
+    return start + index_file.CHECKSUM.pack(zlib.crc32(start)) + bytes(rest)
+
+
+def test_blocks_that_share_their_bytes_are_refused(tmp_path):
+    """Two blocks in one place would let a small file claim any number of rows."""
+    made = SparseIndex(4, block_rows=64)
+    made.add(np.eye(4, dtype=np.float32)[np.arange(128) % 4])
+    made.save(tmp_path / "a.index")
+    content = (tmp_path / "a.index").read_bytes()
+
+    def share(header, entries, body):
+        entries[3] = entries[2]
+
+    (tmp_path / "b.index").write_bytes(forged(content, share))
+    with pytest.raises(IndexFileError, match="section 3 does not lie in its place"):
+        SparseIndex.load(tmp_path / "b.index")
+    (tmp_path / "c.index").write_bytes(forged(content, lambda *parts: None))
+    assert SparseIndex.load(tmp_path / "c.index").shape == (128, 4)
+
+
+def test_removed_rows_beyond_the_last_are_refused(tmp_path, index):
+    index.save(tmp_path / "a.index")
+
+    def remove_too_much(header, entries, body):
+        offset, size = entries[1][:2]
+        bits = np.frombuffer(bytes(body[offset : offset + size]), np.uint64).copy()
+        bits[-1] |= np.uint64(1) << np.uint64(63)  # row 319 of 300
+        body[offset : offset + size] = bits.tobytes()
+        entries[1][2] = zlib.crc32(bits.tobytes())
+
+    (tmp_path / "b.index").write_bytes(forged((tmp_path / "a.index").read_bytes(), remove_too_much))
+    with pytest.raises(IndexFileError, match="removed that the index does not have"):
+        SparseIndex.load(tmp_path / "b.index")
