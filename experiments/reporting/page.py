@@ -267,7 +267,7 @@ def gallery(record: Record) -> str:
         dimensions.append(f"<div class=dimension><b>{dimension}</b>{images}</div>")
     return (
         f"<h3>{escape(record['architecture'])}, {escape(record['method'])} "
-        f"{record['setting']['weight']}</h3>"
+        f"{escape(setting(record))}</h3>"
         f"<p>{record['random_queries']} queries drawn at random, and some drawn from those whose "
         f"first result is wrong, searched among {record['rows']:,} rows by their sparse codes "
         "only. In a sample of queries the first result was right in "

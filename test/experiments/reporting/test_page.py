@@ -196,3 +196,20 @@ def test_summary_says_what_was_not_measured_here(page, cifar100_results):
     assert f"2 of the claims were judged on {source}" in page.read_text()
     assert page.read_text().count(f"Recorded earlier, in {source}: ") == 2 * 2  # list and table
     assert f"<td>{source}</td>" in page.read_text()
+
+
+def test_nothing_of_a_record_reaches_the_page_as_html(recorded_run, tmp_path):
+    """A record of somebody else may hold anything in its words."""
+    evil = "<script>alert(1)</script>"
+    kept = tmp_path / "kept"
+    report.publish(recorded_run, kept)
+    for path in (kept / "convnet" / "records").glob("*.json"):
+        record = json.loads(path.read_text())
+        for key in ("data", "method"):
+            record[key] = evil
+        if record["experiment"] == "gallery":
+            record["setting"] = {"weight": evil, evil: 1}
+        path.write_text(json.dumps(record))
+    (kept / "convnet").rename(kept / evil.replace("/", "_"))
+    report.write(kept)
+    assert "<script>alert" not in (kept / report.REPORT).read_text()
