@@ -38,6 +38,8 @@ _VALUES = {
     *("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"),
     *("SHORT_BINBYTES", "BINBYTES", "BINBYTES8", "BYTEARRAY8"),
 }
+# IndexError: empty stack; KeyError: memo never written; the rest: pickletools and NumPy.
+_DAMAGE = (LookupError, ArithmeticError, ValueError, TypeError, MemoryError, RecursionError)
 _PY2_STRINGS = {"SHORT_BINSTRING", "BINSTRING"}  # bytes in Python 2; pickletools decodes latin-1
 
 
@@ -54,6 +56,9 @@ class _Global:
 
 class _Mark:
     """The opcode MARK on the stack."""
+
+
+_MARK = _Mark()
 
 
 def loads(data: bytes, source: str) -> Any:
@@ -81,6 +86,9 @@ class _Machine:
         # A pickle may refer to one long string many times and have it copied each time. An honest
         # file holds each byte of an array once; it is copied as bytes and as an array.
         self._budget = 2 * len(data)
+        # One byte can ask for an empty dict or a place in the memo, each of which takes about 100.
+        # Honest files fill what they make.
+        self._objects = 1000 + len(data) // 4
 
     def run(self) -> Any:
         try:
@@ -89,8 +97,7 @@ class _Machine:
                 self._step(opcode.name, argument)
         except RestrictedPickleError:
             raise
-        except (ValueError, IndexError, KeyError, TypeError, OverflowError, MemoryError) as error:
-            # IndexError: empty stack; KeyError: memo never written; the rest: pickletools.
+        except _DAMAGE as error:
             self._refuse(f"damaged pickle ({type(error).__name__}: {str(error)[:200]})")
         if len(self._stack) != 1:
             self._refuse("damaged pickle (it does not end with one value)")
@@ -108,12 +115,15 @@ class _Machine:
         elif name in _CONSTANTS:
             stack.append(_CONSTANTS[name])
         elif name in _EMPTY:
+            self._count()
             stack.append(_EMPTY[name]())
         elif name == "MARK":
-            stack.append(_Mark())
+            stack.append(_MARK)
         elif name in _TUPLES:
+            self._count()
             stack.append(tuple(self._pop_last(_TUPLES[name])))
         elif name == "TUPLE":
+            self._count()
             stack.append(tuple(self._pop_to_mark()))
         elif name == "APPEND":
             self._extend(self._pop_last(1))
@@ -124,16 +134,20 @@ class _Machine:
         elif name == "SETITEMS":
             self._update(self._pop_to_mark())
         elif name in ("BINPUT", "LONG_BINPUT"):
-            self._memo[argument] = stack[-1]
+            self._memoize(argument)
         elif name == "MEMOIZE":
-            self._memo[len(self._memo)] = stack[-1]
+            self._memoize(len(self._memo))
         elif name in ("BINGET", "LONG_BINGET"):
             stack.append(self._memo[argument])
         elif name == "GLOBAL":
             stack.append(self._admit(argument))
         elif name == "STACK_GLOBAL":
-            module, attribute = self._pop_last(2)
-            stack.append(self._admit(f"{module} {attribute}"))
+            names = self._pop_last(2)
+            if not all(
+                type(word) is str for word in names
+            ):  # joining others would show all they hold
+                self._refuse("damaged pickle (a name that is no string)")
+            stack.append(self._admit(" ".join(word[:200] for word in names)))
         elif name == "REDUCE":
             function, arguments = self._pop_last(2)
             stack.append(self._reduce(function, arguments))
@@ -170,7 +184,20 @@ class _Machine:
         for key, value in zip(values[::2], values[1::2], strict=True):
             if type(key) not in (str, bytes, int):
                 self._refuse(f"a dict key of type {type(key).__name__} is not admitted")
+            # Among 64-bit integers at most eight share a hash, and each is hashed at once.
+            if type(key) is int and key.bit_length() > 64:
+                self._refuse(f"a dict key of {key.bit_length()} bits is not admitted")
             target[key] = value
+
+    def _memoize(self, place: int) -> None:
+        self._count()
+        self._memo[place] = self._stack[-1]
+
+    def _count(self) -> None:
+        """Counts one more object that the file makes; refuses more than an honest one needs."""
+        self._objects -= 1
+        if self._objects < 0:
+            self._refuse("the pickle makes more objects than its size allows")
 
     def _admit(self, name: str) -> _Global:
         if name not in _ADMITTED:

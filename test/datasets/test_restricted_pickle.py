@@ -19,7 +19,7 @@ plain_values = st.recursive(
     lambda inner: (
         st.lists(inner)
         | st.lists(inner).map(tuple)
-        | st.dictionaries(st.text() | st.binary() | st.integers(), inner)
+        | st.dictionaries(st.text() | st.binary() | st.integers(-(2**63), 2**64 - 1), inner)
     ),
     max_leaves=30,
 )
@@ -168,3 +168,52 @@ def test_random_bytes_never_crash(data):
         restricted_pickle.loads(b"\x80\x04" + data, "pack")
     except RestrictedPickleError as error:
         assert str(error).startswith("pack: ")  # noqa: PT017
+
+
+def nested(depth, empty=b"]", wrap=b"\x85"):
+    """A list in a tuple in a tuple in ..., `depth` deep."""
+    return empty + wrap * depth
+
+
+def shared(doublings):
+    """A list that holds itself twice, and that twice, ...: 2^doublings when it is written out."""
+    content = b"]q\x00K\x01a"
+    for place in range(doublings):
+        content += b"](h%ch%ceq%c" % (place, place, place + 1)
+    return content
+
+
+LONG = b"\x8b" + struct.pack("<i", 500_000) + b"\x01" * 500_000
+BOMBS = {
+    "a shared list as a name": b"\x80\x04" + shared(30) + b"h\x1eh\x1e\x93.",
+    "a name nested 200,000 deep": b"\x80\x04" + nested(200_000) + b"q\x00h\x00\x93.",
+    "nested 200,000 deep": b"\x80\x02" + nested(200_000) + b"b.",
+    "a long integer as a key, again and again": b"\x80\x02}"
+    + LONG
+    + b"q\x00K\x01s"
+    + b"h\x00K\x01s" * 50_000
+    + b".",
+    "keys of one hash": b"\x80\x02}("
+    + b"".join(
+        b"\x8a\x10" + (n * (2**61 - 1)).to_bytes(16, "little") + b"K\x01" for n in range(2, 50_000)
+    )
+    + b"u.",
+    "300 kB of empty dicts": b"\x80\x02" + b"}" * 300_000 + b".",
+    "300 kB of marks": b"\x80\x02" + b"(" * 300_000 + b".",
+    "300 kB of memos": b"\x80\x04]" + b"\x94" * 300_000 + b".",
+    "300 kB of tuples": b"\x80\x02]" + b"\x85" * 300_000 + b".",
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_bombs_cost_memory_and_time_in_proportion_to_their_size(name):
+    """At most 40 bytes for each of the file, and only our error; a hang would time the test out."""
+    data = BOMBS[name]
+    tracemalloc.start()
+    try:
+        with pytest.raises(RestrictedPickleError):
+            restricted_pickle.loads(data, "bomb")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1_000_000 + 40 * len(data)
