@@ -11,7 +11,7 @@ from typing import Any
 def quiet_tensorflow() -> None:
     """Makes the first import of TensorFlow silent, if it works.
 
-    Since TensorFlow 2.17, TF_CPP_MIN_LOG_LEVEL does not silence messages logged while the libraries
+    With TensorFlow 2.21, TF_CPP_MIN_LOG_LEVEL does not silence messages logged while the libraries
     load and look for GPUs. Users who set it want to see messages, and get all of them.
     """
     if "TF_CPP_MIN_LOG_LEVEL" not in os.environ and "tensorflow" not in sys.modules:

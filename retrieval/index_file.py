@@ -90,7 +90,7 @@ class MappedFile:
         """Raises IndexFileError if the file was written to or cut since it was opened.
 
         To read a page that is gone would end the process, so this is asked before each search. It
-        costs half a microsecond. A change in the middle of a search is not seen.
+        costs about two microseconds. A change in the middle of a search is not seen.
         """
         if self._now() != self._status:
             raise IndexFileError(
