@@ -64,11 +64,8 @@ def needed(records: list[Record], what: str, **wanted: Any) -> list[Record]:
 
 def sparse_identification(records: list[Record], **wanted: Any) -> list[Record]:
     """Returns the records of identification by sparse codes; NotMeasured if there are none."""
-    found = needed(records, "identification by sparse codes", experiment="megaface", **wanted)
-    found = [record for record in found if "suboptimality_ratio" in record]
-    if not found:
-        raise NotMeasured("this run has no record of identification by sparse codes")
-    return found
+    sparse = [record for record in records if "suboptimality_ratio" in record]
+    return needed(sparse, "identification by sparse codes", experiment="megaface", **wanted)
 
 
 def values(records: list[Record], key: str) -> list[Any]:
