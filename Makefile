@@ -1,8 +1,11 @@
-# make reproduce     every figure and table of the paper, as a report; PRESET=quick, full or paper
+# make reproduce     every figure and table of the paper, as a report; PRESET=quick, full, rehearsal
+#                    or paper, ARGS for its flags
 # make test          the tests; PYTEST_ARGS chooses among them
 # make test-engines  the tests that need other engines or PyTorch, which it installs (gigabytes)
 # make test-minimum  the tests with the oldest versions of our dependencies that we support
 # make sanitize      the tests of the search engine under AddressSanitizer and UBSan
+# make kill          kills `save` and the scripts at 200 random moments: nothing may be lost
+# make fuzz          damaged files and odd queries, for FUZZ_SECONDS (default 1200)
 # make lint          ruff and mypy
 # make install       the package with all that reproducing and testing need, into VENV
 # make clean         removes what the others have made, except runs
@@ -14,12 +17,13 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PYTEST_ARGS ?=
 PRESET ?= quick
+FUZZ_SECONDS ?= 1200
 # As in setup.py: every folder with an __init__.py.
 PACKAGES := $(patsubst %/__init__.py,%,$(wildcard */__init__.py))
 PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check \
   $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
 
-.PHONY: reproduce test test-engines test-minimum sanitize lint install clean
+.PHONY: reproduce test test-engines test-minimum sanitize fuzz kill lint install clean
 .DELETE_ON_ERROR:
 
 reproduce: $(INSTALLED)
@@ -45,8 +49,14 @@ $(INSTALLED): setup.py pyproject.toml $(SOURCES) $(CONSTRAINTS)
 	$(PIP_INSTALL) --editable '.[all,dev]'
 	@touch $@
 
+kill: $(INSTALLED)
+	$(BIN)/python test/kills.py $(ARGS)
+
 sanitize: $(INSTALLED)
 	PYTHON=$(BIN)/python sh test/sanitize.sh
+
+fuzz: $(INSTALLED)
+	PYTHONPATH=test $(BIN)/python -m fuzz --seconds=$(FUZZ_SECONDS) $(ARGS)
 
 test-engines: $(INSTALLED)
 	$(PIP_INSTALL) --editable '.[all,dev,benchmark,torch]'

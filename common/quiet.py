@@ -1,11 +1,14 @@
-"""Keeps TensorFlow's start-up messages off the terminal, where our one-line errors go."""
+"""Keeps other libraries' start-up messages off the terminal, where our one-line errors go."""
 
 import importlib.abc
 import importlib.machinery
+import logging
 import os
 import sys
 import tempfile
 from typing import Any
+
+_LEVEL = "2"  # warnings stay
 
 
 def quiet_tensorflow() -> None:
@@ -14,9 +17,15 @@ def quiet_tensorflow() -> None:
     With TensorFlow 2.21, TF_CPP_MIN_LOG_LEVEL does not silence messages logged while the libraries
     load and look for GPUs. Users who set it want to see messages, and get all of them.
     """
-    if "TF_CPP_MIN_LOG_LEVEL" not in os.environ and "tensorflow" not in sys.modules:
-        os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"  # warnings stay
+    # A process that one of our scripts started has our level, too.
+    is_ours = os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", _LEVEL) == _LEVEL
+    if is_ours and "tensorflow" not in sys.modules:
         sys.meta_path.insert(0, _Finder())
+
+
+def quiet_matplotlib() -> None:
+    """Leaves out the note that fonts were found, which comes once on every new machine."""
+    logging.getLogger("matplotlib.font_manager").setLevel(logging.WARNING)
 
 
 class _Finder(importlib.abc.MetaPathFinder):

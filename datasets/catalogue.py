@@ -21,6 +21,7 @@ from sparse_embed.common.options import option
 
 if TYPE_CHECKING:
     from sparse_embed.datasets.examples import Examples, Part
+    from sparse_embed.datasets.tfrecords import Shards
 
 Path = str | os.PathLike[str]
 
@@ -30,6 +31,17 @@ class NoOptions:
     """The options of a data set that has none."""
 
 
+# The help of options that several data sets have.
+_MIRROR = (
+    "Whether training mirrors images left to right at random, in image_folder, recordio, tfrecords "
+    "and cifar100. --nomirror for letters, and whatever else has a left and a right."
+)
+_ON_ERROR = (
+    "What happens at a broken image of image_folder or recordio: raise ends the script, before the "
+    "first step if the image's header shows it; skip goes on without it. Both name it."
+)
+
+
 @dataclasses.dataclass(frozen=True)
 class Cifar100Options:
     """The options of CIFAR-100."""
@@ -37,6 +49,22 @@ class Cifar100Options:
     largest_shift: int = option(
         4, "Largest shift of cifar100's training images, in pixels.", lower=0
     )
+    mirror: bool = option(True, _MIRROR)
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordOptions:
+    """The options of record files."""
+
+    mirror: bool = option(True, _MIRROR)
+    on_error: str = option("raise", _ON_ERROR, choices=["raise", "skip"])
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardOptions:
+    """The options of shards."""
+
+    mirror: bool = option(True, _MIRROR)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +74,15 @@ class ImageFolderOptions:
     image_size: int = option(
         112, "Height and width of image_folder's images after scaling.", lower=8
     )
+    mirror: bool = option(True, _MIRROR)
+    on_error: str = option("raise", _ON_ERROR, choices=["raise", "skip"])
+
+
+@dataclasses.dataclass(frozen=True)
+class WordsOptions:
+    """The options of words."""
+
+    word_classes: int = option(20_000, "Number of words to train on.", lower=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,22 +114,22 @@ def load(
 ) -> "dict[str, Part]":
     """Loads a data set and splits it.
 
-    Glyphs, record files, image folders and dense embeddings are split by class, so that testing is
-    on classes never seen in training; CIFAR-100 has test images of its own.
+    All but CIFAR-100, which has test images of its own, are split by class, so that testing is on
+    classes never seen in training.
 
     Args:
         name: a key of `DATASETS`.
         data_dir: where the files are: a folder; for CIFAR-100, the archive or folder; for dense
-            embeddings, a file. Glyphs need none, and keep their cache there.
+            embeddings, a file. Glyphs and words need none, and keep their cache there.
         validation: number of validation classes; for CIFAR-100, validation images per class.
         test: number of test classes; CIFAR-100 ignores it. If both are 0, glyphs have 200 and
-            1,134. Shards cannot be split.
+            1,134, words 500 and 1,000.
         seed: decides which classes (or images) go where.
         options: of the data set's own type, `DATASETS[name].options`; its defaults if None.
 
     Returns:
-        The parts that are not empty: "train" and perhaps "validation", "test" and, for glyphs,
-        "distractors".
+        The parts that are not empty: "train" and perhaps "validation", "test" and, for glyphs and
+        words, "distractors".
     """
     check_choice("name", name, DATASETS)
     row = DATASETS[name]
@@ -119,35 +156,32 @@ def _glyphs(
     return glyphs.split(glyphs.load(data_dir), seed, **sizes)
 
 
+def _words(
+    data_dir: Path | None, options: WordsOptions, validation: int, test: int, seed: int
+) -> "dict[str, Examples]":
+    from sparse_embed.datasets import glyphs, words
+
+    sizes = {"validation": validation, "test": test} if validation or test else {}
+    return words.split(glyphs.load(data_dir), seed, options.word_classes, **sizes)
+
+
 def _cifar100(
     data_dir: Path, options: Cifar100Options, validation: int, test: int, seed: int
 ) -> "dict[str, Examples]":
     from sparse_embed.datasets import cifar100
 
-    return cifar100.load(data_dir, validation, seed, options.largest_shift)._asdict()
-
-
-def _tfrecords(
-    data_dir: Path, options: NoOptions, validation: int, test: int, seed: int
-) -> "dict[str, Part]":
-    from sparse_embed.datasets import tfrecords
-
-    if validation or test:
-        raise ValueError(
-            f"validation={validation}, test={test}: expected 0, since shards cannot be split; "
-            "write shards of the training classes only"
-        )
-    return {"train": tfrecords.open_shards(data_dir)}
+    parts = cifar100.load(data_dir, validation, seed, options.largest_shift, options.mirror)
+    return parts._asdict()
 
 
 def _split_by_class(
-    load_all: "Callable[[Path, Any], Examples]",
-) -> "Callable[..., dict[str, Examples]]":
+    load_all: "Callable[[Path, Any], Examples | Shards]",
+) -> "Callable[..., dict[str, Part]]":
     """Returns a `load` that calls `load_all(data_dir, options)` and splits the result by class."""
 
     def load_parts(
         data_dir: Path, options: Any, validation: int, test: int, seed: int
-    ) -> "dict[str, Examples]":
+    ) -> "dict[str, Part]":
         from sparse_embed.datasets.examples import split_by_class
 
         return split_by_class(load_all(data_dir, options), validation, test, seed)._asdict()
@@ -155,16 +189,25 @@ def _split_by_class(
     return load_parts
 
 
-def _recordio(data_dir: Path, options: NoOptions) -> "Examples":
+def _recordio(data_dir: Path, options: RecordOptions) -> "Examples":
     from sparse_embed.datasets import recordio
+    from sparse_embed.datasets.header_check import without_broken
 
-    return recordio.load(data_dir)
+    return without_broken(recordio.load(data_dir, on_error=options.on_error, mirror=options.mirror))
+
+
+def _tfrecords(data_dir: Path, options: ShardOptions) -> "Shards":
+    from sparse_embed.datasets import tfrecords
+
+    return dataclasses.replace(tfrecords.open_shards(data_dir), mirror=options.mirror)
 
 
 def _image_folder(data_dir: Path, options: ImageFolderOptions) -> "Examples":
     from sparse_embed.datasets import image_folder
+    from sparse_embed.datasets.header_check import without_broken
 
-    return image_folder.load(data_dir, (options.image_size, options.image_size, 3))
+    shape = (options.image_size, options.image_size, 3)
+    return without_broken(image_folder.load(data_dir, shape, options.on_error, options.mirror))
 
 
 def _dense_embeddings(data_dir: Path, options: NoOptions) -> "Examples":
@@ -175,9 +218,14 @@ def _dense_embeddings(data_dir: Path, options: NoOptions) -> "Examples":
 
 DATASETS: dict[str, DataSet] = {
     "glyphs": DataSet(_glyphs, needs_data_dir=False, help="needs no files"),
+    "words": DataSet(_words, WordsOptions, needs_data_dir=False, help="needs no files"),
     "cifar100": DataSet(_cifar100, Cifar100Options, help="the official archive or folder"),
-    "recordio": DataSet(_split_by_class(_recordio), help="folder of InsightFace's train.rec"),
-    "tfrecords": DataSet(_tfrecords, help="folder of shards made by prepare_data"),
+    "recordio": DataSet(
+        _split_by_class(_recordio), RecordOptions, help="folder of InsightFace's train.rec"
+    ),
+    "tfrecords": DataSet(
+        _split_by_class(_tfrecords), ShardOptions, help="folder of shards made by prepare_data"
+    ),
     "image_folder": DataSet(
         _split_by_class(_image_folder), ImageFolderOptions, help="a folder per class"
     ),

@@ -9,11 +9,11 @@ All of them are kept in memory.
 
 import os
 import pathlib
-import zipfile
-from typing import Any
 
 import numpy as np
 
+from sparse_embed.common.arrays import read_npy, read_npz
+from sparse_embed.common.failures import DataError
 from sparse_embed.datasets.examples import ArraySource, Examples
 
 
@@ -37,36 +37,41 @@ def load(
                 f"labels_path={labels_path}: expected None, since {path} holds the labels"
             )
         labels_path = path
-        arrays = _read(path, "an .npz of dense embeddings")
-        absent = {"embeddings", "labels"} - set(arrays)
-        if absent:
-            raise ValueError(
-                f"{path}: expected the arrays 'embeddings' and 'labels', {min(absent)!r} is not "
-                f"among {sorted(arrays)}"
-            )
-        embeddings, labels, names = (
-            arrays.get(name) for name in ("embeddings", "labels", "identities")
+        found = read_npz(
+            path, ("embeddings", "labels"), ("identities",), "an .npz of dense embeddings"
         )
+        embeddings, labels, names = found["embeddings"], found["labels"], found.get("identities")
     elif path.suffix == ".npy":
         labels_path = pathlib.Path(labels_path or path.with_suffix(".labels.npy"))
-        embeddings = _read(path, "an .npy of dense embeddings")
-        labels = _read(labels_path, f"an .npy of the labels of {path}")
+        embeddings = read_npy(path, expected="an .npy of dense embeddings")
+        if not labels_path.exists():
+            raise DataError(f"{labels_path}: expected the labels of {path}, found no such file")
+        labels = read_npy(labels_path, expected=f"an .npy of the labels of {path}")
     else:
-        raise ValueError(f"{path}: expected an .npz or .npy file of dense embeddings")
-    if embeddings.ndim != 2 or embeddings.dtype.kind != "f":
-        raise ValueError(
+        raise DataError(f"{path}: expected an .npz or .npy file of dense embeddings")
+    if embeddings.ndim != 2 or embeddings.dtype.kind != "f" or not embeddings.size:
+        raise DataError(
             f"{path}: expected embeddings (n, dim) of floats, got {embeddings.shape} of "
             f"{embeddings.dtype}"
         )
     if labels.shape != (len(embeddings),) or labels.dtype.kind not in "iuUS":
-        raise ValueError(
+        raise DataError(
             f"{labels_path}: expected {len(embeddings)} labels, integers or strings, got "
             f"{labels.shape} of {labels.dtype}"
         )
+    with np.errstate(over="ignore"):
+        embeddings = np.asarray(embeddings, np.float32)
     broken = np.flatnonzero(~np.isfinite(embeddings).all(axis=1))
     if broken.size:
-        raise ValueError(f"{path}: {broken.size} rows are not finite, the first is {broken[0]}")
+        raise DataError(
+            f"{path}: {broken.size} rows are not finite float32, the first is {broken[0]}"
+        )
     values, classes = np.unique(labels, return_inverse=True)
+    if names is not None and (names.ndim != 1 or names.dtype.kind not in "iuUS"):
+        raise DataError(
+            f"{path}: expected `identities` to be names of the labels, got {names.shape} of "
+            f"{names.dtype}"
+        )
     if (
         names is not None
         and values.dtype.kind in "iu"
@@ -76,20 +81,8 @@ def load(
     return Examples(
         name=path.stem,
         shape=embeddings.shape[1:],
-        source=ArraySource(np.asarray(embeddings, np.float32)),
+        source=ArraySource(embeddings),
         rows=np.arange(len(embeddings)),
         labels=classes.astype(np.int32),
         class_names=tuple(map(str, values.tolist())),
     )
-
-
-def _read(path: pathlib.Path, expected: str) -> Any:
-    """Returns the array of an `.npy` file, or those of an `.npz` file by name."""
-    try:
-        content = np.load(path, allow_pickle=False)
-        if isinstance(content, np.ndarray):
-            return content
-        with content:
-            return dict(content)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path}: expected {expected}: {error}") from error

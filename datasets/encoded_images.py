@@ -1,17 +1,22 @@
 """Images that stay on disk, encoded, until a batch needs them.
 
-Files are read by Python, a batch at a time; decoding, resizing and checking are in the graph. An
-image that cannot be read or decoded is either refused or skipped, in both cases by name.
+Python reads files, and looks at the headers of images, a batch at a time; decoding and resizing are
+in the graph. An image that cannot be read or decoded is either refused or skipped, in both cases by
+name.
 """
 
+import os
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
 from sparse_embed.common.checks import check_choice
+from sparse_embed.common.failures import DataError
+from sparse_embed.datasets.image_headers import check_header
 
 
 class EncodedImages(ABC):
@@ -24,6 +29,7 @@ class EncodedImages(ABC):
 
     Attributes:
         image_shape: (height, width, channels) of every image that comes out.
+        on_error: as given.
         resize: as given.
         failures: row -> reason, for every image skipped so far.
     """
@@ -35,7 +41,7 @@ class EncodedImages(ABC):
             )
         self.image_shape = image_shape
         self.failures: dict[int, str] = {}
-        self._on_error = check_choice("on_error", on_error, ["raise", "skip"])
+        self.on_error = check_choice("on_error", on_error, ["raise", "skip"])
         self.resize = resize
         self._lock = threading.Lock()
 
@@ -50,17 +56,31 @@ class EncodedImages(ABC):
     def describe(self, row: int) -> str:
         """Returns how errors name the image."""
 
+    @property
+    @abstractmethod
+    def files(self) -> Sequence[str | os.PathLike[str]]:
+        """The files that images are read from."""
+
+    @property
+    def size(self) -> tuple[int, int] | None:
+        """The (height, width) that images must have; None if they are scaled."""
+        return None if self.resize else self.image_shape[:2]
+
+    def check_header(self, row: int) -> None:
+        """Raises ValueError or OSError unless the image can be read and its header allows it."""
+        self._read_checked(row)
+
     def decode(self, data: tf.Tensor) -> tf.Tensor:
         """Decodes one image; see `decode_image`."""
         return decode_image(data, self.image_shape, self.resize)
 
     def check(self, row: int) -> bytes:
         """Returns the encoded image if it decodes, else raises ValueError naming it."""
-        data = self.read(row)
+        data = self._read_checked(row)
         try:
             self.decode(tf.constant(data))
         except (tf.errors.InvalidArgumentError, ValueError) as error:
-            reason = str(error).split("\n")[0].split("[Op:")[0]
+            reason = str(error).split("\n")[0].split("[Op:")[0].split("}} ")[-1].strip()
             raise ValueError(f"{self.describe(row)}: cannot be decoded: {reason}") from error
         return data
 
@@ -69,8 +89,17 @@ class EncodedImages(ABC):
         try:
             return self.check(row)
         except (ValueError, OSError) as error:
-            self._report(row, str(error))
+            self.report(row, str(error))
             return None
+
+    def report(self, row: int, reason: str) -> None:
+        """Reports a broken image: raises DataError, or logs that it is skipped."""
+        if self.on_error == "raise":
+            raise DataError(reason)
+        with self._lock:
+            if row not in self.failures:
+                self.failures[row] = reason
+                logging.warning("skipped image %d: %s", len(self.failures), reason)
 
     def load(self, rows: tf.data.Dataset, total: int) -> tf.data.Dataset:
         """Reads and decodes batches of rows; see `examples.Source`."""
@@ -82,10 +111,10 @@ class EncodedImages(ABC):
         def report(failed: np.ndarray) -> np.bool_:
             for row in failed.tolist():
                 missing.add(row)
-                if self.check_or_report(row) is not None:
-                    self._report(row, f"{self.describe(row)}: could not be read at first")
+                if row not in self.failures and self.check_or_report(row) is not None:
+                    self.report(row, f"{self.describe(row)}: could not be read at first")
             if len(missing) == total:
-                raise ValueError(f"{self.failures[failed[0]]} (all {total} images fail)")
+                raise DataError(f"{self.failures[failed[0]]} (all {total} images fail)")
             return np.True_
 
         def fetch(chosen, labels):
@@ -129,33 +158,60 @@ class EncodedImages(ABC):
         tries = batch.map(whole).ignore_errors().concatenate(batch.map(each))
         return tries.take(1).get_single_element()
 
-    def _read_or_nothing(self, row: int) -> bytes:
+    def _read_checked(self, row: int) -> bytes:
+        """Returns the encoded image if its header says that it may be decoded."""
+        data = self.read(row)
         try:
-            return self.read(row)
-        except (ValueError, OSError):
-            return b""  # which does not decode, so that it is reported
+            check_header(data, self.size)
+        except ValueError as error:
+            raise ValueError(f"{self.describe(row)}: cannot be decoded: {error}") from error
+        return data
 
-    def _report(self, row: int, reason: str) -> None:
-        if self._on_error == "raise":
-            raise ValueError(reason)
-        with self._lock:
-            if row not in self.failures:
-                self.failures[row] = reason
-                logging.warning("skipped image %d: %s", len(self.failures), reason)
+    def _read_or_nothing(self, row: int) -> bytes:
+        """Returns the encoded image; if it cannot be, or failed before, what does not decode."""
+        if row in self.failures:
+            return b""
+        try:
+            return self._read_checked(row)
+        except (ValueError, OSError):
+            return b""
 
 
 def decode_image(data: tf.Tensor, image_shape: tuple[int, int, int], resize: bool) -> tf.Tensor:
     """Decodes one JPEG, PNG, GIF (its first frame) or BMP to uint8 of `image_shape`.
 
-    An image of another size is scaled and cropped if `resize`; otherwise it fails like a broken
-    one.
+    JPEG has the pixels that libjpeg gives by default, as in MXNet, OpenCV and PIL: TensorFlow's own
+    default is a faster, less accurate inverse DCT. An image of another size is scaled and cropped
+    if `resize`; otherwise it fails like a broken one. Give only data that `check_header` passed:
+    nothing here limits the memory.
     """
     height, width, channels = image_shape
-    image = tf.io.decode_image(data, channels=channels, expand_animations=False)
+    image = tf.cond(
+        tf.io.is_jpeg(data),
+        lambda: tf.io.decode_jpeg(data, channels=channels, dct_method="INTEGER_ACCURATE"),
+        lambda: _decode_other(data, channels),
+    )
     if resize:
         fits = tf.reduce_all(tf.shape(image)[:2] == (height, width))
         image = tf.cond(fits, lambda: image, lambda: _cover(image, height, width))
     return tf.ensure_shape(image, image_shape)
+
+
+def _decode_other(data: tf.Tensor, channels: int) -> tf.Tensor:
+    """Decodes a PNG, GIF or BMP; of these TensorFlow converts only PNG to grey or colour."""
+
+    def decode(channels: int) -> tf.Tensor:
+        return tf.io.decode_image(data, channels=channels, expand_animations=False)
+
+    def convert() -> tf.Tensor:
+        image = decode(0)[..., :3]  # without alpha
+        is_grey = tf.shape(image)[-1] == 1
+        if channels == 1:
+            return tf.cond(is_grey, lambda: image, lambda: tf.image.rgb_to_grayscale(image))
+        return tf.cond(is_grey, lambda: tf.image.grayscale_to_rgb(image), lambda: image)
+
+    is_png = tf.strings.substr(data, 0, 4) == b"\x89PNG"
+    return tf.cond(is_png, lambda: decode(channels), convert)
 
 
 def _cover(image: tf.Tensor, height: int, width: int) -> tf.Tensor:

@@ -240,16 +240,31 @@ class Examples:
         return batches.prefetch(tf.data.AUTOTUNE)
 
 
+class Selectable(Part, Protocol):
+    """A part from which classes can be taken."""
+
+    @property
+    def name(self) -> str:
+        """Name of the data set."""
+
+    def select(self, classes: np.ndarray) -> "Selectable":
+        """Returns only the examples of the given labels, re-numbered from 0 in ascending order."""
+
+
 class Parts(NamedTuple):
     """A data set in its three parts."""
 
-    train: Examples
-    validation: Examples
-    test: Examples
+    train: Selectable
+    validation: Selectable
+    test: Selectable
 
 
-def split_by_class(examples: Examples, validation: int = 0, test: int = 0, seed: int = 0) -> Parts:
+def split_by_class(
+    examples: Selectable, validation: int = 0, test: int = 0, seed: int = 0
+) -> Parts:
     """Splits by class: no class is in two parts, and labels start at 0 in each.
+
+    Which classes go where depends on their number and the seed alone.
 
     Args:
         examples: what to split.

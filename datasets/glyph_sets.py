@@ -15,7 +15,9 @@ import pathlib
 import numpy as np
 import tensorflow as tf
 
+from sparse_embed.common.arrays import read_npy
 from sparse_embed.common.checks import check_number
+from sparse_embed.common.failures import DataError
 from sparse_embed.common.files import atomic_path
 from sparse_embed.common.progress import progress_bar
 from sparse_embed.datasets import glyphs
@@ -137,22 +139,26 @@ def store(path: str | os.PathLike[str], parts: list[tf.data.Dataset], count: int
         parts: batches of (images, labels), as from `views` or `Examples.stream`.
         count: images in all; another number is an error.
     """
-    with atomic_path(path) as temporary:
-        stored, done = None, 0
-        with progress_bar(total=count, desc=pathlib.Path(path).name, unit=" images") as progress:
-            for images in (images for part in parts for images, _ in part):
-                coded = tf.clip_by_value(tf.round(images[..., 0] * _ONE) + _ZERO, 0, 255)
-                if stored is None:
-                    shape = (count, *coded.shape[1:])
-                    stored = np.lib.format.open_memmap(temporary, "w+", np.uint8, shape)
-                if done + len(coded) > count:
-                    raise ValueError(f"count={count}: the streams have more images")
-                stored[done : done + len(coded)] = coded.numpy()
-                done += len(coded)
-                progress.update(len(coded))
-        if stored is None or done < count:
+    done = 0
+    # Not by a memory map: a full disk would end the process.
+    with (
+        atomic_path(path) as temporary,
+        open(temporary, "wb") as file,
+        progress_bar(total=count, desc=pathlib.Path(path).name, unit=" images") as progress,
+    ):
+        for images in (images for part in parts for images, _ in part):
+            coded = tf.clip_by_value(tf.round(images[..., 0] * _ONE) + _ZERO, 0, 255)
+            if done == 0:
+                header = {"descr": "|u1", "fortran_order": False}
+                header["shape"] = (count, *coded.shape[1:])
+                np.lib.format.write_array_header_1_0(file, header)
+            done += len(coded)
+            if done > count:
+                raise ValueError(f"count={count}: the streams have more images")
+            file.write(tf.cast(coded, tf.uint8).numpy().tobytes())
+            progress.update(len(coded))
+        if done < count:
             raise ValueError(f"count={count}: the streams have {done} images")
-        stored.flush()
 
 
 def stored_batches(
@@ -164,11 +170,16 @@ def stored_batches(
         (images, labels): (batch, size, size, 1) float32; the last batch may be smaller.
     """
     check_number("batch_size", batch_size, integer=True, minimum=1)
-    images = np.load(path, mmap_mode="r")
-    if images.ndim != 3 or images.dtype != np.uint8:
-        raise ValueError(f"{path}: {images.dtype} of {images.shape}: expected uint8 images")
-    if len(labels) != len(images):
-        raise ValueError(f"labels of length {len(labels)}: expected {len(images)}, as in {path}")
+    images = read_npy(path, mmap=True, expected="stored images")
+    if images.ndim != 3 or images.dtype != np.uint8 or not images.size:
+        raise DataError(f"{path}: {images.dtype} of {images.shape}: expected uint8 images")
+    if not images.flags.c_contiguous:
+        raise DataError(f"{path}: expected images one after the other, not in Fortran's order")
+    if labels.shape != images.shape[:1] or labels.dtype.kind not in "iu":
+        raise DataError(
+            f"{path}: labels of shape {labels.shape} of {labels.dtype}: expected an integer for "
+            f"each of the {len(images)} images"
+        )
 
     # In the graph, by the file's layout. `Dataset.from_generator` would make TensorFlow tune malloc
     # for it, after which every large tensor costs fresh pages: encoders are a third as fast.

@@ -21,15 +21,15 @@ import pathlib
 import time
 import unicodedata
 import warnings
-import zipfile
-import zlib
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from sparse_embed.common.arrays import read_npz
 from sparse_embed.common.checks import check_number
-from sparse_embed.common.files import atomic_path
+from sparse_embed.common.failures import DataError
+from sparse_embed.common.files import atomic_path, cache_folder
 from sparse_embed.common.progress import progress_bar
 from sparse_embed.datasets.augment import Warp, augment
 from sparse_embed.datasets.examples import ArraySource, Augmentation, Examples, normalise
@@ -93,9 +93,7 @@ def load(
     """
     import matplotlib
 
-    if cache_dir is None:
-        base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-        cache_dir = pathlib.Path(base) / "sparse_embed"
+    cache_dir = cache_folder() if cache_dir is None else cache_dir
     name = f"glyphs{_FORMAT}-matplotlib{matplotlib.__version__}-size{size}-fonts{min_fonts}.npz"
     path = pathlib.Path(cache_dir) / name
     cached = _read_cache(path, size)
@@ -114,16 +112,22 @@ def load(
 def _read_cache(path: pathlib.Path, size: int) -> Examples | None:
     """Returns the content of the cache file, or None if it is absent, broken or of another kind."""
     try:
-        with np.load(path) as stored:
-            arrays = {name: stored[name] for name in _ARRAYS}
+        arrays = read_npz(path, _ARRAYS, expected="a cache of glyphs")
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, DataError) as error:
         warnings.warn(f"{path}: broken cache file, rendering again: {error}", stacklevel=3)
         return None
-    n = len(arrays["labels"])
-    if arrays["images"].shape != (n, size, size) or arrays["font_ids"].shape != (n,):
-        warnings.warn(f"{path}: unexpected shapes in cache file, rendering again", stacklevel=3)
+    images, labels, points, fonts, font_ids = (arrays[name] for name in _ARRAYS)
+    n = len(images) if images.ndim else 0
+    if (
+        [images.shape, labels.shape, font_ids.shape] != [(n, size, size), (n,), (n,)]
+        or not points.ndim == fonts.ndim == 1
+        or "".join(arrays[name].dtype.kind for name in _ARRAYS) != "uiiUi"
+        or not (n and labels.min() >= 0 and labels.max() < len(points))
+        or not (font_ids.min() >= 0 and font_ids.max() < len(fonts))
+    ):
+        warnings.warn(f"{path}: unexpected arrays in cache file, rendering again", stacklevel=3)
         return None
     return _from_arrays(**arrays)
 

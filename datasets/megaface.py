@@ -9,7 +9,6 @@ dim rows and 1 column.
 No image is ever replaced by another: missing and noisy ones are left out and named.
 """
 
-import json
 import os
 import pathlib
 import struct
@@ -20,8 +19,10 @@ import numpy as np
 from absl import logging
 
 from sparse_embed.common.checks import check_choice
+from sparse_embed.common.failures import DataError
 from sparse_embed.common.files import atomic_path
 from sparse_embed.common.progress import progress_bar
+from sparse_embed.common.reading import read_json, reading
 from sparse_embed.datasets.examples import Examples
 from sparse_embed.datasets.image_folder import ImageFiles
 
@@ -60,27 +61,25 @@ class Selection(NamedTuple):
 def read_list(path: str | os.PathLike[str]) -> ImageList:
     """Reads a list of images of the development kit."""
     path = pathlib.Path(path)
-    try:
-        content = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: expected JSON: {error}") from error
-    if not isinstance(content, dict) or not _is_list_of_names(content.get("path")):
-        raise ValueError(f'{path}: expected {{"path": [...]}} with a list of file names')
+    content = read_json(path, "a list of images in JSON")
+    if not _is_list_of_names(content.get("path")):
+        raise DataError(f'{path}: expected {{"path": [...]}} with a list of file names')
     paths = tuple(content["path"])
     for entry in paths:
         if pathlib.PurePosixPath(entry).is_absolute() or ".." in entry.split("/"):
-            raise ValueError(f"{path}: {entry!r}: expected paths inside the folder of images")
+            raise DataError(f"{path}: {entry!r}: expected paths inside the folder of images")
     ids = content.get("id")
     if ids is None:
         return ImageList(path.name, paths, None)
     if not _is_list_of_names(ids) or len(ids) != len(paths):
-        raise ValueError(f"{path}: expected `id` to be a list of {len(paths)} names")
+        raise DataError(f"{path}: expected `id` to be a list of {len(paths)} names")
     return ImageList(path.name, paths, tuple(ids))
 
 
 def read_noises(path: str | os.PathLike[str]) -> frozenset[str]:
     """Reads a noise list: a name per line, # starts a comment."""
-    lines = (line.strip() for line in pathlib.Path(path).read_text().splitlines())
+    with reading(path, "a noise list, a name per line in UTF-8"):
+        lines = [line.strip() for line in pathlib.Path(path).read_text("utf-8").splitlines()]
     return frozenset(line for line in lines if line and not line.startswith("#"))
 
 
@@ -121,7 +120,7 @@ def load(
             f"the first is {first}"
         )
         if on_missing == "raise":
-            raise ValueError(message)
+            raise DataError(message)
         logging.warning(message)
     names, labels = np.unique(images.ids or [], return_inverse=True)
     everything = Examples(
@@ -143,15 +142,15 @@ def read_features(path: str | os.PathLike[str]) -> np.ndarray:
     """Reads a feature file as float32 (rows, cols)."""
     data = pathlib.Path(path).read_bytes()
     if len(data) < _FEATURE_HEADER.size:
-        raise ValueError(f"{path}: {len(data)} bytes, too few for the header")
+        raise DataError(f"{path}: {len(data)} bytes, too few for the header")
     rows, cols, stride, kind = _FEATURE_HEADER.unpack_from(data)
     if rows < 0 or cols < 0 or stride != 4 * cols or kind != _CV_32F:
-        raise ValueError(
+        raise DataError(
             f"{path}: header {rows}, {cols}, {stride}, {kind}: expected rows, cols, 4 * cols, 5"
         )
     wanted = _FEATURE_HEADER.size + 4 * rows * cols
     if len(data) != wanted:
-        raise ValueError(f"{path}: {len(data)} bytes, expected {wanted} for {rows} x {cols}")
+        raise DataError(f"{path}: {len(data)} bytes, expected {wanted} for {rows} x {cols}")
     return np.frombuffer(data, "<f4", offset=_FEATURE_HEADER.size).reshape(rows, cols).copy()
 
 
@@ -199,7 +198,7 @@ def read_feature_tree(
             continue
         rows.append(read_features(file).ravel())
         if len(rows[-1]) != len(rows[0]):
-            raise ValueError(f"{file}: {len(rows[-1])} numbers, the first file has {len(rows[0])}")
+            raise DataError(f"{file}: {len(rows[-1])} numbers, the first file has {len(rows[0])}")
     return np.array(rows, np.float32), tuple(missing)
 
 

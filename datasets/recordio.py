@@ -19,6 +19,7 @@ from typing import NamedTuple, NoReturn
 
 import numpy as np
 
+from sparse_embed.common.failures import DataError
 from sparse_embed.common.progress import progress_bar
 from sparse_embed.datasets.encoded_images import EncodedImages
 from sparse_embed.datasets.examples import Examples
@@ -29,6 +30,8 @@ _MAGIC_BYTES = struct.pack("<I", _MAGIC)
 _PART = struct.Struct("<II")
 _HEADER = struct.Struct("<IfQQ")
 _WHOLE, _FIRST, _MIDDLE, _LAST = range(4)
+_MOST_CLASSES_PER_IMAGE = 100  # a part of a set may keep the `property` of the whole
+_LARGEST_SIDE = 4096  # of an image, in pixels; faces have 112
 
 
 class Record(NamedTuple):
@@ -74,17 +77,17 @@ class RecordFile:
     def __init__(self, path: str | os.PathLike[str], index_path: str | os.PathLike[str]):
         self.path = pathlib.Path(path)
         try:
-            index = np.loadtxt(index_path, np.int64, ndmin=2, comments=None)
-        except ValueError as error:
-            raise ValueError(f"{index_path}: expected lines `key offset`: {error}") from error
+            index = np.loadtxt(index_path, np.int64, ndmin=2, comments=None, encoding="latin-1")
+        except (ValueError, OverflowError) as error:
+            raise DataError(f"{index_path}: expected lines `key offset`: {error}") from error
         if index.size and index.shape[1] != 2:
-            raise ValueError(f"{index_path}: expected 2 numbers per line, got {index.shape[1]}")
+            raise DataError(f"{index_path}: expected 2 numbers per line, got {index.shape[1]}")
         index = index.reshape(-1, 2)
         index = index[np.argsort(index[:, 0], kind="stable")]
         self.keys, self.offsets = np.ascontiguousarray(index.T)
         twice = np.flatnonzero(np.diff(self.keys) == 0)
         if twice.size:
-            raise ValueError(f"{index_path}: key {self.keys[twice[0]]} comes twice")
+            raise DataError(f"{index_path}: key {self.keys[twice[0]]} comes twice")
         self._file = open(self.path, "rb", buffering=0)  # noqa: SIM115 - open for our lifetime
         self._size = os.fstat(self._file.fileno()).st_size
         outside = np.flatnonzero((self.offsets < 0) | (self.offsets > self._size - _PART.size))
@@ -126,10 +129,10 @@ class RecordFile:
             self.fail(key, str(error))
 
     def offset(self, key: int) -> int:
-        """Returns where the record starts; raises ValueError if the index does not have it."""
+        """Returns where the record starts; raises DataError if the index does not have it."""
         place = int(np.searchsorted(self.keys, key))
         if place == len(self.keys) or self.keys[place] != key:
-            raise ValueError(f"{self.path}: key {key} is not in the index")
+            raise DataError(f"{self.path}: key {key} is not in the index")
         return int(self.offsets[place])
 
     def describe(self, key: int) -> str:
@@ -137,8 +140,8 @@ class RecordFile:
         return f"{self.path}: key {key} at offset {self.offset(key)}"
 
     def fail(self, key: int, reason: str) -> NoReturn:
-        """Raises ValueError naming the file, the key and the offset."""
-        raise ValueError(f"{self.describe(key)}: {reason}")
+        """Raises DataError naming the file, the key and the offset."""
+        raise DataError(f"{self.describe(key)}: {reason}")
 
 
 def load(
@@ -146,6 +149,7 @@ def load(
     name: str = "train",
     on_error: str = "raise",
     scan_labels: bool = False,
+    mirror: bool = True,
 ) -> Examples:
     """Opens a training set; images are read when batches need them.
 
@@ -159,11 +163,17 @@ def load(
             with a warning. A broken record that is needed for the labels always raises.
         scan_labels: read the label of every record instead, with a progress bar. Always done if
             there are no identity records.
+        mirror: whether training mirrors images at random.
     """
     folder = pathlib.Path(folder)
     num_classes, height, width = _read_property(folder / "property")
     records = RecordFile(folder / f"{name}.rec", folder / f"{name}.idx")
     keys, ranges = _layout(records)
+    if num_classes > _MOST_CLASSES_PER_IMAGE * len(keys):
+        raise DataError(
+            f"{folder / 'property'}: {num_classes} classes, but {records.path.name} holds "
+            f"{len(keys)} images: expected at most {_MOST_CLASSES_PER_IMAGE} times as many classes"
+        )
     if ranges is None or scan_labels:
         progress = progress_bar(
             keys.tolist(), desc=f"labels of {records.path.name}", unit=" records"
@@ -178,7 +188,7 @@ def load(
         rows=np.arange(len(keys), dtype=np.int64),
         labels=labels,
         class_names=tuple(map(str, range(num_classes))),
-        augment=random_flip,
+        augment=random_flip if mirror else None,
     )
 
 
@@ -203,23 +213,40 @@ class _FaceImages(EncodedImages):
     def describe(self, row: int) -> str:
         return self._records.describe(int(self._keys[row]))
 
+    @property
+    def files(self) -> list[pathlib.Path]:
+        return [self._records.path, self._records.path.with_suffix(".idx")]
+
 
 def _read_property(path: pathlib.Path) -> tuple[int, int, int]:
-    text = path.read_text(errors="replace").strip()
+    """Returns the number of classes, and height and width of an image."""
+    if not path.exists():
+        raise DataError(
+            f"{path}: no such file. It is one line, `classes,height,width`, such as "
+            "`85742,112,112`, beside the .rec of InsightFace's sets; im2rec does not write it: put "
+            "the number of labels and the size of your images there"
+        )
+    with open(path, "rb") as file:
+        text = file.read(1000).decode(errors="replace").strip()
     try:
         classes, height, width = map(int, text.split(","))
     except ValueError:
         classes = height = width = 0
     # Labels are float32, which has no odd integers from 2^24 on.
     if min(classes, height, width) < 1 or classes > 2**24:
-        raise ValueError(f"{path}: expected `classes,height,width`, got {text[:80]!r}")
+        raise DataError(f"{path}: expected `classes,height,width`, got {text[:80]!r}")
+    if max(height, width) > _LARGEST_SIDE:
+        raise DataError(
+            f"{path}: images of {height} x {width} pixels: expected at most {_LARGEST_SIDE} x "
+            f"{_LARGEST_SIDE}"
+        )
     return classes, height, width
 
 
 def _layout(records: RecordFile) -> tuple[np.ndarray, np.ndarray | None]:
     """Returns the keys of the images and the (n, 2) key ranges of the identities, if any."""
     if not len(records.keys):
-        raise ValueError(f"{records.path}: the index is empty")
+        raise DataError(f"{records.path}: the index is empty")
     if records.keys[0] != 0:
         return records.keys, None
     header = records.unpack(0)
@@ -227,6 +254,8 @@ def _layout(records: RecordFile) -> tuple[np.ndarray, np.ndarray | None]:
         return records.keys, None  # a plain record file: key 0 is an image like any other
     first, end = _range(records, 0, header)
     keys = _keys_between(records, 1, first)
+    if not len(keys):
+        raise DataError(f"{records.path}: identities without images: no key is before {first}")
     identities = _keys_between(records, first, end)
     ranges = [_range(records, key, records.unpack(key)) for key in identities.tolist()]
     return keys, np.array(ranges, np.int64).reshape(-1, 2)
@@ -238,7 +267,7 @@ def _keys_between(records: RecordFile, low: int, high: int) -> np.ndarray:
     if len(keys) != high - low:
         gaps = np.flatnonzero(keys != low + np.arange(len(keys)))
         absent = low + (gaps[0] if gaps.size else len(keys))
-        raise ValueError(
+        raise DataError(
             f"{records.path}: key {absent} is not in the index, expected all from {low} to "
             f"{high - 1}"
         )
@@ -262,7 +291,7 @@ def _labels_of_ranges(
     wrong = np.flatnonzero(starts != ends)
     if wrong.size:
         key = int(min(starts[wrong[0]], ends[wrong[0]]))
-        raise ValueError(
+        raise DataError(
             f"{records.path}: key {key} is in no identity's range, or in two; scan_labels=True "
             "takes the labels from the images only"
         )

@@ -14,6 +14,8 @@ from typing import Any, Literal, NoReturn
 
 import numpy as np
 
+from sparse_embed.common.failures import DataError
+
 # Names in pickles of arrays and bytes, by NumPy 1 and 2 and Python 3's protocol 2 -> our names.
 _ADMITTED = {
     "numpy ndarray": "ndarray",
@@ -43,7 +45,7 @@ _DAMAGE = (LookupError, ArithmeticError, ValueError, TypeError, MemoryError, Rec
 _PY2_STRINGS = {"SHORT_BINSTRING", "BINSTRING"}  # bytes in Python 2; pickletools decodes latin-1
 
 
-class RestrictedPickleError(pickle.UnpicklingError, ValueError):
+class RestrictedPickleError(pickle.UnpicklingError, DataError):
     """The pickle is damaged, or holds something that no data set of ours needs."""
 
 
@@ -61,24 +63,27 @@ class _Mark:
 _MARK = _Mark()
 
 
-def loads(data: bytes, source: str) -> Any:
+def loads(data: bytes, source: str, most_opcodes: int | None = None) -> Any:
     """Returns the value pickled in `data`; strings of Python 2 come back as bytes.
 
     Args:
         data: the whole pickle, of protocol 2 to 5.
         source: how errors name the file.
+        most_opcodes: most opcodes that an honest file has; None for any number. Each opcode can
+            make an object many times its size.
 
     Raises:
         RestrictedPickleError: naming `source`, the byte and what was refused or damaged.
     """
-    return _Machine(data, source).run()
+    return _Machine(data, source, most_opcodes).run()
 
 
 class _Machine:
     """The stack machine of the pickle format, with the opcodes that plain data need."""
 
-    def __init__(self, data: bytes, source: str):
+    def __init__(self, data: bytes, source: str, most_opcodes: int | None):
         self._data = data
+        self._most_opcodes = most_opcodes
         self._source = source
         self._position = 0
         self._stack: list[Any] = []
@@ -92,8 +97,11 @@ class _Machine:
 
     def run(self) -> Any:
         try:
-            for opcode, argument, position in pickletools.genops(io.BytesIO(self._data)):
+            opcodes = pickletools.genops(io.BytesIO(self._data))
+            for number, (opcode, argument, position) in enumerate(opcodes, 1):
                 self._position = position or 0
+                if self._most_opcodes is not None and number > self._most_opcodes:
+                    self._refuse(f"more than {self._most_opcodes:,} opcodes")
                 self._step(opcode.name, argument)
         except RestrictedPickleError:
             raise
@@ -101,7 +109,19 @@ class _Machine:
             self._refuse(f"damaged pickle ({type(error).__name__}: {str(error)[:200]})")
         if len(self._stack) != 1:
             self._refuse("damaged pickle (it does not end with one value)")
+        self._check_plain(self._stack[0])
         return self._stack[0]
+
+    def _check_plain(self, value: Any) -> None:
+        """Refuses a value that holds a name which no call has taken."""
+        seen, waiting = set(), [value]
+        while waiting:
+            item = waiting.pop()
+            if isinstance(item, _Global | _Mark | np.dtype):
+                self._refuse("damaged pickle (a name in place of a value)")
+            if isinstance(item, list | tuple | dict) and id(item) not in seen:
+                seen.add(id(item))
+                waiting.extend(item.values() if isinstance(item, dict) else item)
 
     def _refuse(self, what: str) -> NoReturn:
         raise RestrictedPickleError(f"{self._source}: {what} at byte {self._position}")

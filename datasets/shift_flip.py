@@ -35,7 +35,10 @@ def random_shift(images: tf.Tensor, seed: tf.Tensor, largest: int) -> tf.Tensor:
     return tf.ensure_shape(moved, images.shape)
 
 
-def random_shift_flip(images: tf.Tensor, seed: tf.Tensor, largest: int = 4) -> tf.Tensor:
-    """Shifts, then mirrors each image, as in training on CIFAR."""
+def random_shift_flip(
+    images: tf.Tensor, seed: tf.Tensor, largest: int = 4, mirror: bool = True
+) -> tf.Tensor:
+    """Shifts, then mirrors each image, as in training on CIFAR; or only shifts it."""
     first, second = tf.unstack(tf.random.experimental.stateless_split(seed, 2))
-    return random_flip(random_shift(images, first, largest), second)
+    images = random_shift(images, first, largest)
+    return random_flip(images, second) if mirror else images

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from sparse_embed.common.failures import DataError
 from sparse_embed.datasets import restricted_pickle
 from sparse_embed.datasets.encoded_images import EncodedImages
 from sparse_embed.datasets.examples import Examples
@@ -32,21 +33,21 @@ def load(path: str | os.PathLike[str], image_shape: tuple[int, int, int] = (112,
     """Reads a pack without running what its pickle says; broken images raise when they are read.
 
     Raises:
-        ValueError: if the file is not a pack; a `RestrictedPickleError` if it holds more than that.
+        DataError: if the file is not a pack; a `RestrictedPickleError` if it holds more than that.
     """
     path = pathlib.Path(path)
     value = restricted_pickle.loads(path.read_bytes(), str(path))
     if not isinstance(value, list | tuple) or len(value) != 2:
-        raise ValueError(f"{path}: expected (images, issame), got {type(value).__name__}")
+        raise DataError(f"{path}: expected (images, issame), got {type(value).__name__}")
     entries, same = (
         _items(part, path, name) for part, name in zip(value, ("images", "issame"), strict=True)
     )
     if len(entries) != 2 * len(same):
-        raise ValueError(
+        raise DataError(
             f"{path}: {len(entries)} images, expected two for each of {len(same)} pairs"
         )
     if not all(isinstance(item, bool | np.bool_ | int) and item in (0, 1) for item in same):
-        raise ValueError(f"{path}: expected issame to hold only True and False")
+        raise DataError(f"{path}: expected issame to hold only True and False")
     count = len(entries)
     images = Examples(
         name=path.stem,
@@ -73,14 +74,18 @@ class _PackImages(EncodedImages):
                 return tf.io.encode_png(entry, compression=0).numpy()  # lossless
         if not isinstance(entry, bytes | bytearray) or not entry:
             what = f"shape {entry.shape}" if isinstance(entry, np.ndarray) else f"{type(entry)}"
-            raise ValueError(f"{self.describe(row)}: expected JPEG bytes or pixels, got {what}")
+            raise DataError(f"{self.describe(row)}: expected JPEG bytes or pixels, got {what}")
         return bytes(entry)
 
     def describe(self, row: int) -> str:
         return f"{self._path}: image {row}"
 
+    @property
+    def files(self) -> list[pathlib.Path]:
+        return [self._path]
+
 
 def _items(part: Any, path: pathlib.Path, name: str) -> list[Any]:
     if isinstance(part, list | tuple) or (isinstance(part, np.ndarray) and part.ndim):
         return list(part)
-    raise ValueError(f"{path}: expected {name} to be a list, got {type(part).__name__}")
+    raise DataError(f"{path}: expected {name} to be a list, got {type(part).__name__}")

@@ -23,9 +23,10 @@ from sparse_embed.common.failures import UsageError
 from sparse_embed.experiments.benchmarks import search_speed
 from sparse_embed.experiments.benchmarks.workload import Workload, make_workload
 from sparse_embed.experiments.evaluation import records
+from sparse_embed.experiments.evaluation.embedding_files import read_csr
 from sparse_embed.flags import app
 from sparse_embed.flags.output import OUTPUT
-from sparse_embed.flags.retrieval import DATABASE, K, threshold
+from sparse_embed.flags.retrieval import DATABASE, THRESHOLD, K
 from sparse_embed.retrieval import BASELINES, sparsity_metrics
 
 _ROWS = flags.DEFINE_integer("rows", 999_000, "Rows of the database.", lower_bound=1)
@@ -47,12 +48,8 @@ _GROWTH = flags.DEFINE_bool("growth", False, "Whether to time other sizes and de
 
 
 def load_csr(flag: str, value: str | None) -> scipy.sparse.csr_array:
-    """Reads a CSR matrix, or raises UsageError naming the flag."""
-    path = app.existing_path(flag, value)
-    try:
-        return scipy.sparse.csr_array(scipy.sparse.load_npz(path)).astype(np.float32)
-    except (ValueError, OSError, KeyError) as error:
-        raise UsageError(f"--{flag}={value}: expected a SciPy .npz file ({error})") from error
+    """Reads the CSR matrix that a flag names."""
+    return read_csr(app.existing_path(flag, value))[0].astype(np.float32)
 
 
 def chosen_methods() -> list[str]:
@@ -98,12 +95,14 @@ def main() -> None:
         "nnz": database.nnz / max(1, database.shape[0]),
         **sparsity_metrics(database),
         "k": K.value,
-        "threshold": threshold(),
+        "threshold": THRESHOLD.value,
         "queries": queries.shape[0],
         "signed": _SIGNED.value,
     }
     print(", ".join(f"{key}={value}" for key, value in workload.items()))
-    work = Workload(database, queries, K.value, threshold(), _NUM_THREADS.value, _DENSE_DIMS.value)
+    work = Workload(
+        database, queries, K.value, THRESHOLD.value, _NUM_THREADS.value, _DENSE_DIMS.value
+    )
     methods, right = search_speed.build_all(work, names, _MIN_RECALL.value)
     found = search_speed.measure(methods, right, queries.shape[0])
     print(search_speed.table(found))
@@ -117,7 +116,7 @@ def main() -> None:
     grown = []
     if _GROWTH.value:
         sizes = (_DIMS.value, _ROWS.value, _NNZ.value)
-        grown = search_speed.growth(K.value, threshold(), *sizes, _SIGNED.value, _SEED.value)
+        grown = search_speed.growth(K.value, THRESHOLD.value, *sizes, _SIGNED.value, _SEED.value)
     if output:
         records.save_all(output, found, workload=workload, bandwidth=speed, growth=grown)
         if grown:

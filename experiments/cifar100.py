@@ -3,20 +3,22 @@
     python -m sparse_embed.experiments.cifar100 --data_dir=cifar-100-python.tar.gz
     python -m sparse_embed.experiments.cifar100 --report_only
 
-Trains the models that are not in --run_dir yet, each by its preset `cifar100_<name>`, and all but
-the dense one from its weights. Chooses the weight of the penalty on validation images, within the
-paper's F. Evaluates all models on the test images, writes a record of every encoder to
-<run_dir>/cifar100/records, and prints the table from those records. Flags of `train` given here go
-to every training run. A run that was stopped resumes from its last checkpoint when the script is
-called again.
+Trains the models that are not in --run_dir yet, each by its preset `cifar100_<name>`: those within
+a CPU's reach, `fast_*`, or those that --only names. Chooses the weight of the penalty on validation
+images, within the paper's F. Evaluates all models on the test images, writes a record of every
+encoder to <run_dir>/cifar100/records, and prints the table from those records. Flags of `train`
+given here go to every training run. A run that was stopped resumes from its last checkpoint when
+the script is called again.
 """
+
+import dataclasses
 
 from absl import flags
 
 from sparse_embed.common.failures import UsageError
 from sparse_embed.experiments.evaluation import records
-from sparse_embed.experiments.orchestration import plans, steps
-from sparse_embed.experiments.reporting.cifar100_table import PAPER, table
+from sparse_embed.experiments.orchestration import paper_plan, plans, steps
+from sparse_embed.experiments.reporting.cifar100_table import FAST, SERIES, table
 from sparse_embed.experiments.reporting.selection import recorded
 from sparse_embed.flags import app
 from sparse_embed.flags import training as train_flags
@@ -39,12 +41,15 @@ def main() -> None:
         return
     data_dir = app.existing_path("data_dir", flags.FLAGS.data_dir)
     run_dir = app.writable_folder("run_dir", RUN_DIR.value)
+    known = [name for series in SERIES for name in series.models]
     for name in ONLY.value:
-        if name not in PAPER:
-            raise UsageError(f"--only={name}: expected some of {', '.join(PAPER)}")
+        if name not in known:
+            raise UsageError(f"--only={name}: expected some of {', '.join(known)}")
     more = [flag for flag in given(*train_flags.all_configs()) if "--data_dir=" not in flag]
     folder = app.writable_folder("run_dir", str(run_dir / "cifar100"))
-    steps.run_all(plans.cifar100(folder, data_dir, ONLY.value or None, more), folder)
+    size = dataclasses.replace(paper_plan.WHOLE, train_flags=tuple(more))
+    plan = paper_plan.cifar100(folder, data_dir, ONLY.value or FAST.models, size)
+    steps.run_all(plan, folder)
     print(table(records.load(folder / plans.RECORDS)))
 
 

@@ -13,6 +13,7 @@ are left out, which is printed and noted in the file; without a list, none is le
 """
 
 import pathlib
+import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from absl import flags
 
 from sparse_embed.common.failures import UsageError
 from sparse_embed.experiments.evaluation import embedding_files
-from sparse_embed.experiments.evaluation.embedding import embed, note, searched
+from sparse_embed.experiments.evaluation.embedding import embed, examples_at_once, note, searched
 from sparse_embed.experiments.evaluation.embedding_files import Embeddings
 from sparse_embed.experiments.training.run import RECORD, Run
 from sparse_embed.flags import app
@@ -74,17 +75,22 @@ def main() -> None:
             app.existing_path(f"{kind}_{name}", flags.FLAGS[f"{kind}_{name}"].value)
     encoder = run.encoder()
     encode, sparse = searched(run, encoder)
+    size = examples_at_once(encoder.input_shape[1:])
     left_out: dict[str, Any] = {}
     parts: list[Any] = []
     labels: list[np.ndarray] = []
     for kind in KINDS:
+        start = time.perf_counter()
         selection, more = select(kind, encoder.input_shape[1:])
         left_out |= more
-        vectors, part_labels = embed(encode, selection.examples.evaluation_batches(256), sparse)
+        vectors, part_labels = embed(encode, selection.examples.evaluation_batches(size), sparse)
         parts.append(vectors)
         labels.append(part_labels)  # -1 for distractors
+        # What stays is the distractors' time: the encoder was compiled for the probes.
+        seconds = (time.perf_counter() - start) / len(part_labels)
     rows = scipy.sparse.vstack(parts, format="csr") if sparse else np.concatenate(parts)
-    found = Embeddings(rows, np.concatenate(labels), note(run, megaface=left_out))
+    made = note(run, megaface=left_out, seconds_per_image=seconds)
+    found = Embeddings(rows, np.concatenate(labels), made)
     embedding_files.save(output, found)
     print(f"{output}: {len(labels[0])} probes, {len(labels[1])} distractors")
 

@@ -26,6 +26,12 @@ _MOST_FLOPS = flags.DEFINE_float(
     "Most FLOPs per row, on validation images, of the weight of --reg_path to choose.",
     lower_bound=0.0,
 )
+_MOST_IMAGES = flags.DEFINE_integer(
+    "most_images",
+    None,
+    "Most training and test images to take, the first ones; all if not given.",
+    lower_bound=20,
+)
 
 
 def main() -> None:
@@ -34,7 +40,7 @@ def main() -> None:
     if run.config.data.dataset != "cifar100":
         raise UsageError(f"--model_dir={run.folder}: expected a run with --dataset=cifar100")
     folder = app.writable_folder("records", RECORDS.value)
-    evaluate_run(run, flags.FLAGS.data_dir, folder, _MOST_FLOPS.value)
+    evaluate_run(run, flags.FLAGS.data_dir, folder, _MOST_FLOPS.value, _MOST_IMAGES.value)
 
 
 if __name__ == "__main__":

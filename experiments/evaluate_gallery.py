@@ -11,7 +11,8 @@ mate, and some more from those whose first result is wrong.
 import numpy as np
 from absl import flags
 
-from sparse_embed.common.failures import UsageError
+from sparse_embed.common.arrays import read_npy
+from sparse_embed.common.failures import DataError, UsageError
 from sparse_embed.experiments.evaluation import gallery
 from sparse_embed.experiments.evaluation.embedding_files import load_flag
 from sparse_embed.flags import app
@@ -28,7 +29,12 @@ def main() -> None:
     path = app.existing_path("database", DATABASE.value)
     image_path = app.existing_path("gallery_images", _IMAGES.value)
     found = load_flag("database", path, sparse=True)
-    images = np.load(image_path, mmap_mode="r")
+    images = read_npy(image_path, mmap=True, expected="the images of the rows")
+    if images.ndim != 3 or images.dtype != np.uint8:
+        raise DataError(
+            f"--gallery_images={image_path}: expected uint8 images (n, height, width), got "
+            f"{images.shape} of {images.dtype}"
+        )
     if len(images) != len(found.labels):
         raise UsageError(
             f"--database={path}: {len(found.labels)} rows: expected one for each of the "

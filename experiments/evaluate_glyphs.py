@@ -14,7 +14,13 @@ from sparse_embed.common.failures import UsageError
 from sparse_embed.experiments.evaluation import identification, records
 from sparse_embed.experiments.orchestration import plans, steps
 from sparse_embed.flags import app
-from sparse_embed.flags.evaluation import DISTRACTORS, ONLY, PAIR_COUNT, PROBE_CLASSES
+from sparse_embed.flags.evaluation import (
+    DISTRACTORS,
+    ONLY,
+    PAIR_COUNT,
+    PROBE_CLASSES,
+    TRAIN_FLAGS,
+)
 from sparse_embed.flags.train_config import ObjectiveConfig
 
 _RUNS_DIR = flags.DEFINE_string("runs_dir", "runs/glyphs", "Folder for all results.")
@@ -22,7 +28,6 @@ _WEIGHTS = {
     "flops": flags.DEFINE_string("flops_weights", "15,30,60", "Weights of the FLOPs penalty."),
     "l1": flags.DEFINE_string("l1_weights", "0.4,0.6,0.8", "Weights of the l1 penalty."),
 }
-_TRAIN_FLAGS = flags.DEFINE_list("train_flags", [], "More flags for every training run.")
 
 
 def parse(flag: flags.FlagHolder) -> list[float]:
@@ -41,7 +46,7 @@ def main() -> None:
     runs_dir = app.writable_folder("runs_dir", _RUNS_DIR.value)
     sizes = (PROBE_CLASSES.value, DISTRACTORS.value, PAIR_COUNT.value)
     only = ",".join(ONLY.value)
-    steps.run_all(plans.glyphs(runs_dir, weights, *sizes, _TRAIN_FLAGS.value, only), runs_dir)
+    steps.run_all(plans.glyphs(runs_dir, weights, *sizes, TRAIN_FLAGS.value, only), runs_dir)
     print(identification.table(records.load(runs_dir / plans.RECORDS, "megaface")))
 
 

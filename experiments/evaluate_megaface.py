@@ -25,7 +25,7 @@ from sparse_embed.experiments.evaluation import identification, methods, records
 from sparse_embed.flags import app
 from sparse_embed.flags.evaluation import DATA_NAME, DISTRACTORS, ONLY, TIMED_QUERIES
 from sparse_embed.flags.output import RECORDS
-from sparse_embed.flags.retrieval import K, threshold
+from sparse_embed.flags.retrieval import THRESHOLD, K
 from sparse_embed.retrieval.metrics import check_unit_norm
 
 _DENSE = flags.DEFINE_string(
@@ -61,7 +61,7 @@ def main() -> None:
         path,
         {name: [pathlib.Path(value) for value in flag.value] for name, flag in _OTHERS.items()},
         K.value,
-        threshold(),
+        THRESHOLD.value,
         _BUILD_THREADS.value,
     )
     if DISTRACTORS.value > data.distractors:

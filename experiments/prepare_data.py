@@ -1,72 +1,68 @@
 r"""Copies images on disk into shards of TFRecords, which slow disks read several times faster.
 
-    python -m sparse_embed.experiments.prepare_data --source=faces_emore --shards_dir=shards
-    python -m sparse_embed.experiments.prepare_data --source=photos --layout=image_folder \
-        --resize=112,112 --shards_dir=shards --on_error=skip
+    python -m sparse_embed.experiments.prepare_data --dataset=recordio --data_dir=faces_emore \
+        --shards_dir=shards
+    python -m sparse_embed.experiments.prepare_data --dataset=image_folder --data_dir=photos \
+        --image_size=112 --shards_dir=shards --on_error=skip
 
 Every image is checked. A shard appears under its name only when it is whole: after an interruption
-the same command continues where it stopped.
+the same command continues where it stopped. `train --dataset=tfrecords` reads the shards, and
+splits them by class as it would split the images themselves.
 """
 
-import pathlib
 from typing import TYPE_CHECKING
 
 from absl import flags
 
 from sparse_embed.common.failures import UsageError
+from sparse_embed.datasets.catalogue import ImageFolderOptions
 from sparse_embed.flags import app
+from sparse_embed.flags.config import define
+from sparse_embed.flags.train_config import DataConfig
 
 if TYPE_CHECKING:
+    import pathlib
+
     from sparse_embed.datasets.examples import Examples
 
-LAYOUTS = ["recordio", "image_folder"]
+DATASETS = ["recordio", "image_folder"]  # those whose images are encoded, on disk
 
-_SOURCE = flags.DEFINE_string("source", None, "Folder of the images.")
-_LAYOUT = flags.DEFINE_enum(
-    "layout",
-    "recordio",
-    LAYOUTS,
-    "recordio: InsightFace's train.rec, train.idx and property; image_folder: a folder per class.",
-)
+define(DataConfig, only=["dataset", "data_dir"])
+define(ImageFolderOptions, only=["image_size", "on_error"])
 _SHARDS_DIR = flags.DEFINE_string("shards_dir", None, "Where the shards go.")
 _NUM_SHARDS = flags.DEFINE_integer("num_shards", 64, "Number of files.", lower_bound=1)
-_RESIZE = flags.DEFINE_list(
-    "resize", ["112", "112"], "Height and width of image_folder's images after scaling."
-)
-_ON_ERROR = flags.DEFINE_enum(
-    "on_error", "raise", ["raise", "skip"], "What to do at a broken image; both name it."
-)
 _SCAN_LABELS = flags.DEFINE_bool(
     "scan_labels", False, "Take labels from every record instead of from the identities' ranges."
 )
 
 
-def load(source: pathlib.Path) -> "Examples":
+def load(data_dir: "pathlib.Path") -> "Examples":
     """Returns the images that the flags ask for."""
     from sparse_embed.datasets import image_folder, recordio
 
-    if _LAYOUT.value == "recordio":
-        return recordio.load(source, on_error=_ON_ERROR.value, scan_labels=_SCAN_LABELS.value)
-    try:
-        height, width = map(int, _RESIZE.value)
-    except ValueError as error:
-        raise ValueError(f"--resize={','.join(_RESIZE.value)}: expected H,W") from error
-    return image_folder.load(source, (height, width, 3), _ON_ERROR.value)
+    values = flags.FLAGS
+    if values.dataset == "recordio":
+        return recordio.load(data_dir, on_error=values.on_error, scan_labels=_SCAN_LABELS.value)
+    shape = (values.image_size, values.image_size, 3)
+    return image_folder.load(data_dir, shape, values.on_error)
 
 
 def main() -> None:
     """Reads the flags and writes the shards."""
-    source = app.existing_path(
-        "source", _SOURCE.value, "train.rec" if _LAYOUT.value == "recordio" else ""
+    dataset = flags.FLAGS.dataset
+    if dataset not in DATASETS:
+        raise UsageError(f"--dataset={dataset}: expected one of {', '.join(DATASETS)}")
+    data_dir = app.existing_path(
+        "data_dir", flags.FLAGS.data_dir, "train.rec" if dataset == "recordio" else ""
     )
     shards_dir = app.writable_folder("shards_dir", _SHARDS_DIR.value)
     # Imported only now, so that a mistake in a path is reported at once.
     from sparse_embed.datasets import tfrecords
 
     try:
-        examples = load(source)
+        examples = load(data_dir)
         shards = tfrecords.write_shards(examples, shards_dir, _NUM_SHARDS.value)
-    except (ValueError, OSError) as error:
+    except ValueError as error:
         raise UsageError(str(error)) from error
     skipped = len(examples) - len(shards)
     print(

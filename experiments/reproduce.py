@@ -2,50 +2,85 @@ r"""All figures and tables of the paper from one command, which `make reproduce`
 
     make reproduce                      # quick: under a quarter of an hour on 2 cores, no data
     make reproduce PRESET=full          # the paper's sweeps on glyphs, a few hours
+    make reproduce PRESET=rehearsal     # every step of paper in half an hour: needs data folders
     make reproduce PRESET=paper         # faces: needs data folders and GPUs
 
-Each step is one of the other scripts (see `orchestration.plans`); call again after an interruption
-to continue. All results go to <run_dir>/<extent>, the report last.
+Each step is one of the other scripts (see `orchestration.plans` and `orchestration.paper_plan`);
+call again after an interruption to continue. All results go to <run_dir>/<extent>, the report last.
+A rehearsal ends with an estimate of how long paper takes on the same machine.
 """
 
+import dataclasses
 import pathlib
 import sys
 
 from absl import flags
 
 from sparse_embed.common.failures import UsageError
-from sparse_embed.experiments.orchestration import plans, steps
+from sparse_embed.common.files import user_path
+from sparse_embed.experiments.orchestration import estimate, paper_plan, plans, steps
 from sparse_embed.experiments.reporting import page
 from sparse_embed.flags import app
+from sparse_embed.flags.evaluation import TRAIN_FLAGS
 from sparse_embed.flags.output import RUN_DIR
 
-_EXTENT = flags.DEFINE_enum("extent", "quick", ["quick", "full", "paper"], "How much to reproduce.")
-_DATA_ROOT = flags.DEFINE_string("data_root", "data", "Folder of the data that paper needs.")
+GLYPHS = {"quick": plans.quick, "full": plans.full}
+FACES = {"rehearsal": paper_plan.REHEARSAL, "paper": paper_plan.WHOLE}
+
+_EXTENT = flags.DEFINE_enum("extent", "quick", [*GLYPHS, *FACES], "How much to reproduce.")
+_DATA_ROOT = flags.DEFINE_string(
+    "data_root", "data", "Folder of the data that paper and rehearsal need."
+)
+_CIFAR100 = flags.DEFINE_string(
+    "cifar100", None, "CIFAR-100, archive or folder, if it is not in --data_root."
+)
+_LAMBDAS = flags.DEFINE_integer(
+    "lambdas",
+    None,
+    "How many weights of each regularizer paper and rehearsal train, the smallest ones; by default "
+    "paper all, rehearsal 1.",
+    lower_bound=1,
+)
 
 
-def check_paper_data(data: pathlib.Path) -> None:
-    """Lists what is missing; UsageError if anything is."""
-    missing = {path: what for path, what in plans.PAPER_DATA.items() if not (data / path).exists()}
+def find_data() -> paper_plan.Data:
+    """Returns where the data is; lists what is missing, and then UsageError."""
+    root = user_path("data_root", _DATA_ROOT.value, "a folder")
+    given = user_path("cifar100", _CIFAR100.value, "a file") if _CIFAR100.value else None
+    data, missing = paper_plan.find_data(root, given)
     for path, what in missing.items():
-        print(f"missing: {data / path} ({what})", file=sys.stderr)
+        print(f"missing: {path} ({what})", file=sys.stderr)
     if missing:
         raise UsageError(
-            f"--extent=paper: {len(missing)} of {len(plans.PAPER_DATA)} files or folders are "
-            f"missing; put them there, or point --data_root={data} to their folder"
+            f"--extent={_EXTENT.value}: {len(missing)} of {len(paper_plan.FILES)} files or folders "
+            f"are missing; put them there, or point --data_root={root} to their folder"
         )
+    return data
 
 
 def main() -> None:
     """Runs the steps of the chosen extent, then writes the report and prints its path."""
-    data = pathlib.Path(_DATA_ROOT.value).expanduser()
-    if _EXTENT.value == "paper":
-        check_paper_data(data)
-    run_dir = app.writable_folder("run_dir", str(pathlib.Path(RUN_DIR.value) / _EXTENT.value))
-    if _EXTENT.value == "paper":
-        plan = plans.paper(run_dir, data)
+    extent = _EXTENT.value
+    if extent in GLYPHS:
+        for flag in (_CIFAR100, TRAIN_FLAGS, _LAMBDAS):
+            if flag.present:
+                raise UsageError(f"--{flag.name} needs --extent=paper or rehearsal")
+        run_dir = app.writable_folder("run_dir", str(pathlib.Path(RUN_DIR.value) / extent))
+        steps.run_all(GLYPHS[extent](run_dir), run_dir)
     else:
-        plan = {"quick": plans.quick, "full": plans.full}[_EXTENT.value](run_dir)
-    steps.run_all(plan, run_dir)
+        data, size = find_data(), FACES[extent]
+        if _LAMBDAS.value is not None:
+            size = dataclasses.replace(size, lambdas=_LAMBDAS.value)
+        size = dataclasses.replace(size, train_flags=tuple(TRAIN_FLAGS.value))
+        run_dir = app.writable_folder("run_dir", str(pathlib.Path(RUN_DIR.value) / extent))
+        plan = paper_plan.paper(run_dir, data, size)
+        if extent == "rehearsal":
+            estimate.write(run_dir, [])
+        steps.run_all(plan, run_dir)
+        if extent == "rehearsal":
+            rows = estimate.estimate(plan, paper_plan.paper(run_dir, data))
+            estimate.write(run_dir, rows)
+            print(estimate.told(rows))
     print(page.write_and_tell(run_dir))
 
 

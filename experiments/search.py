@@ -3,8 +3,10 @@ r"""Searches embedded queries in an embedded database; prints recall and speed.
     python -m sparse_embed.experiments.search --database=runs/sparse/test.npz \
         --dense_database=runs/dense/test.npy --output=runs/search.json
 
-Stage one is the paper's Algorithm 1 on the sparse embeddings: rows scoring at least --threshold, at
-most --k of them. Stage two re-ranks that shortlist with the dense embeddings, if given.
+Three searches for the best row of each query, the last two with --dense_database alone: `sparse`,
+the highest sparse score; `sparse, re-ranked`, the paper's Algorithm 1, which re-ranks a shortlist
+of rows scoring at least --threshold, at most --k of them, with the dense embeddings; `exhaustive
+dense`, the highest dense score.
 Without --queries each row of the database is searched among all the others. Queries of a class that
 has no other row cannot be answered: they are searched, but do not count towards recall.
 """
@@ -20,7 +22,7 @@ from sparse_embed.experiments.evaluation.records import Record
 from sparse_embed.experiments.reporting.text_table import text_table
 from sparse_embed.flags import app
 from sparse_embed.flags.output import OUTPUT
-from sparse_embed.flags.retrieval import DATABASE, K, threshold
+from sparse_embed.flags.retrieval import DATABASE, THRESHOLD, K
 
 _QUERIES = flags.DEFINE_string(
     "queries",
@@ -66,6 +68,13 @@ def load(flag: str, value: str | None, sparse: bool, rows: int | None = None) ->
 
 def main() -> None:
     """Reads the flags, searches, prints the table."""
+    if not _DENSE_DATABASE.value:
+        for name in ("k", "threshold"):
+            if flags.FLAGS[name].present:
+                raise UsageError(
+                    f"--{name}={flags.FLAGS[name].value} limits the shortlist that is re-ranked: "
+                    "it needs --dense_database"
+                )
     output: pathlib.Path | None = None
     if OUTPUT.value:
         output = app.writable_file("output", OUTPUT.value, ".json")
@@ -83,10 +92,15 @@ def main() -> None:
         if queries is not None:
             rows = queries.vectors.shape[0]
             dense_queries = load("dense_queries", _DENSE_QUERIES.value, False, rows)
-    found = leave_one_out.evaluate(database, queries, dense, dense_queries, K.value, threshold())
+    found = leave_one_out.evaluate(
+        database, queries, dense, dense_queries, K.value, THRESHOLD.value
+    )
     print(table(found))
+    if dense is not None:
+        limit = "" if THRESHOLD.value is None else f" scoring at least {THRESHOLD.value:g}"
+        print(f"re-ranked: at most {K.value} rows{limit}")
     if output:
-        settings = {"k": K.value, "threshold": threshold()}
+        settings = {"k": K.value, "threshold": THRESHOLD.value}
         records.save_all(output, found, settings=settings)
 
 

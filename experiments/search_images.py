@@ -5,21 +5,33 @@ r"""Finds the images in a folder that are most like a given one.
 
 Embeds the folder with the encoder in --model_dir (a run's folder or a `.keras` file) and keeps the
 index in --index; the next call opens it, unless encoder or folder have changed. Prints the nearest
-images as a table and writes a figure of them.
+images as a table and writes a figure of them. If the query is in the folder it is left out;
+--noleave_out_query keeps it.
 """
 
 from absl import flags
 
-from sparse_embed.experiments.evaluation.image_search import draw, embed_image, open_index
+from sparse_embed.experiments.evaluation.embedding import inference
+from sparse_embed.experiments.evaluation.image_search import (
+    draw,
+    embed_image,
+    nearest,
+    open_index,
+)
 from sparse_embed.experiments.reporting.text_table import text_table
 from sparse_embed.experiments.training.run import encoder_path, load_encoder
 from sparse_embed.flags import app
-from sparse_embed.flags.output import MODEL_DIR
+from sparse_embed.flags.output import MODEL_DIR, OUTPUT
 
 _FOLDER = flags.DEFINE_string("image_folder", None, "Folder to search, and all folders in it.")
 _QUERY = flags.DEFINE_string("query", None, "Image to search for.")
 _INDEX = flags.DEFINE_string(
     "index", None, "File of the index; default: images.index in the run's folder."
+)
+_LEAVE_OUT_QUERY = flags.DEFINE_bool(
+    "leave_out_query",
+    True,
+    "Leaves the query itself out of the results if it is in the folder; copies of it stay.",
 )
 _NEAREST = flags.DEFINE_integer("nearest", 10, "How many images to show.", lower_bound=1)
 
@@ -30,22 +42,25 @@ def main() -> None:
     encoder_file = encoder_path("model_dir", str(model))
     folder = app.existing_path("image_folder", _FOLDER.value)
     query = app.existing_path("query", _QUERY.value)
-    output = app.writable_file("output", flags.FLAGS.output or "nearest.png", ".png")
+    output = app.writable_file("output", OUTPUT.value or "nearest.png", ".png")
     default = str(encoder_file.with_name("images.index"))
     index_path = app.writable_file("index", _INDEX.value or default, ".index")
     encoder = load_encoder(encoder_file)
-    code = embed_image(encoder, query)
-    index, paths = open_index(index_path, folder, encoder_file, encoder)
-    scores, ids = index.search(code, min(_NEAREST.value, len(paths)))
-    scores, ids = scores[0][ids[0] >= 0], ids[0][ids[0] >= 0]
-    if not len(ids):
+    encode, shape = inference(encoder), encoder.input_shape[1:]
+    code = embed_image(encode, shape, query)
+    index, paths = open_index(index_path, folder, encoder_file, encode, shape)
+    found, scores = nearest(index, paths, code, _NEAREST.value + _LEAVE_OUT_QUERY.value)
+    if _LEAVE_OUT_QUERY.value:
+        others = [place for place, path in enumerate(found) if path.resolve() != query.resolve()]
+        others = others[: _NEAREST.value]
+        found, scores = [found[place] for place in others], scores[others]
+    if not found:
         print("no image shares an active dimension with the query")
         return
-    nearest = [paths[place] for place in ids]
-    found = enumerate(zip(scores, nearest, strict=True), start=1)
-    rows = [[rank, f"{score:.4f}", path] for rank, (score, path) in found]
+    ranked = enumerate(zip(scores, found, strict=True), start=1)
+    rows = [[rank, f"{score:.4f}", path] for rank, (score, path) in ranked]
     print(text_table(["rank", "score", "image"], rows))
-    draw(query, nearest, scores, output)
+    draw(query, found, scores, folder, output)
     print(output)
 
 

@@ -7,7 +7,8 @@ r"""Trains an encoder: metric loss plus lambda(t) x sparsity penalty (section 4 
 Writes to --model_dir the encoder (`encoder.keras`, which returns unit-norm embeddings),
 `train.json` (every flag, the curves, the time it took, versions and hardware), checkpoints and
 TensorBoard events. A run that was killed resumes from its last checkpoint when it is started again
-with the same flags. Exit codes: 2 for a mistake in the flags, 3 for a run that a guard stopped.
+with the same flags; Ctrl-C and SIGTERM save one first. Exit codes: 2 for a mistake in the flags, 3
+for a run that a guard stopped, 130 and 143 for one that a signal stopped.
 """
 
 import math

@@ -1,13 +1,19 @@
 """How every script starts: it parses the flags, and reports a mistake in one line.
 
-An unknown flag, a value outside its choices, or a path that cannot be used ends the script with one
-line on stderr that names the flag, the value and what was expected, and exit code 2. Anything else
-is a bug and keeps its traceback. `--preset=NAME` stands for the flags in `presets/NAME.flags`,
-which may name another preset as their base; later flags override these.
+An unknown flag, a value outside its choices, a path or a file that cannot be used ends the script
+with one line on stderr that names it and what was expected, and exit code 2; a full disk or a lack
+of memory with one line and exit code 4, Ctrl-C with one line and exit code 130. Anything else is a
+bug and keeps its traceback.
+
+`--preset=NAME` stands for the flags in `presets/NAME.flags`, which may name another preset as their
+base; later flags override these.
 """
 
+import contextlib
 import os
 import pathlib
+import re
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -15,8 +21,11 @@ from typing import NoReturn
 
 from absl import app, flags
 
-from sparse_embed.common.failures import Failure, UsageError
-from sparse_embed.common.quiet import quiet_tensorflow
+from sparse_embed.common.failures import Failure, MachineError, UsageError, of_system
+from sparse_embed.common.files import user_path
+from sparse_embed.common.progress import close_bars
+from sparse_embed.common.quiet import quiet_matplotlib, quiet_tensorflow
+from sparse_embed.common.signals import Interrupted
 from sparse_embed.flags import config
 
 PRESETS = pathlib.Path(__file__).parent / "presets"
@@ -25,6 +34,12 @@ PRESETS = pathlib.Path(__file__).parent / "presets"
 def preset_names() -> list[str]:
     """Returns the names of all presets; those that begin with _ are only bases of others."""
     return sorted(path.name.removesuffix(".flags") for path in PRESETS.glob("[!_]*.flags"))
+
+
+def preset_flags(name: str) -> dict[str, str]:
+    """Returns the flags of a preset and their values; those of its bases are among them."""
+    pairs = (word.partition("=") for word in expand_presets([f"--preset={name}"]))
+    return {flag.lstrip("-"): value for flag, _, value in pairs}
 
 
 # Only for the help: `run` replaces it by the preset's flags before flags are parsed.
@@ -38,6 +53,7 @@ flags.DEFINE_string(
 def run(main: Callable[[], int | None]) -> NoReturn:
     """Parses the flags, calls `main()` and exits with what it returns (None is 0)."""
     quiet_tensorflow()
+    quiet_matplotlib()
 
     def parse(argv: list[str]) -> list[str]:
         try:
@@ -47,7 +63,7 @@ def run(main: Callable[[], int | None]) -> NoReturn:
             return flags.FLAGS(expanded)
         except flags.UnrecognizedFlagError as error:
             _fail(UsageError(f"{error}; --help lists the flags"))
-        except (flags.Error, UsageError) as error:
+        except (flags.Error, UsageError, ValueError) as error:  # ValueError: absl's own flags
             _fail(UsageError(error))
 
     def guarded(argv: list[str]) -> int | None:
@@ -57,10 +73,20 @@ def run(main: Callable[[], int | None]) -> NoReturn:
             return main()
         except Failure as error:
             _fail(error)
+        except KeyboardInterrupt:
+            _fail(Interrupted(signal.SIGINT, "interrupted"))
         except ImportError as error:
             if "pip install 'sparse-embed[" not in str(error):  # see `common.extras`
                 raise
             _fail(UsageError(error))
+        except OSError as error:
+            _fail(of_system(error))
+        except MemoryError as error:
+            _fail(MachineError(f"out of memory: {error}".removesuffix(": ")))
+        except Exception as error:
+            if type(error).__name__ != "ResourceExhaustedError":  # of TensorFlow: disk or memory
+                raise
+            _fail(MachineError(re.sub(r"{{.*?}} ?", "", str(error).partition("\n")[0])))
 
     app.run(guarded, flags_parser=parse)
     raise AssertionError("app.run does not return")
@@ -81,7 +107,7 @@ def expand_presets(arguments: list[str], above: tuple[str, ...] = ()) -> Iterato
             continue
         name = name if equals else next(words, "")
         path = PRESETS / f"{name}.flags"
-        if not path.exists():
+        if path not in PRESETS.glob("*.flags"):
             raise UsageError(f"--preset={name}: expected one of {', '.join(preset_names())}")
         if name in above:
             raise UsageError(f"--preset={name}: expected a base other than itself")
@@ -125,7 +151,7 @@ def existing_path(flag: str, value: str | None, holding: str = "") -> pathlib.Pa
 def _path(flag: str, value: str | None, wanted: str) -> pathlib.Path:
     if not value:
         raise UsageError(f"--{flag} is not given: expected {wanted}")
-    return pathlib.Path(value).expanduser()
+    return user_path(flag, value, wanted)
 
 
 def _show_help(arguments: list[str], asked: set[str]) -> NoReturn:
@@ -146,5 +172,19 @@ def _show_help(arguments: list[str], asked: set[str]) -> NoReturn:
 
 def _fail(failure: Failure) -> NoReturn:
     script = os.path.basename(sys.argv[0]).removesuffix(".py")
+    close_bars()
     print(f"{script}: {' '.join(str(failure).split())}", file=sys.stderr)
+    if isinstance(failure, MachineError) or _is_script():
+        # At once: a pipeline of tf.data that still reads files may wait for Python for ever, and
+        # on a full disk HDF5 would try to write what it has left, say so, and crash.
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(failure.exit_code)
     sys.exit(failure.exit_code)
+
+
+def _is_script() -> bool:
+    """Whether a script of this package is the program, not called by another one."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    return spec is not None and spec.name.startswith("sparse_embed.")

@@ -5,6 +5,7 @@ where flags become configs; library code takes configs and never reads flags.
 """
 
 import dataclasses
+import math
 import typing
 from collections.abc import Callable, Collection
 from typing import Any, TypeVar
@@ -53,12 +54,9 @@ def from_flags(config_class: type[Config], **more: Any) -> Config:
 
 def given(*config_classes: type) -> list[str]:
     """Returns the configs' flags that were given, as arguments for another script."""
-    return [
-        f"--{field.name}={flags.FLAGS[field.name].value}"
-        for config_class in config_classes
-        for field in option_fields(config_class)
-        if flags.FLAGS[field.name].present
-    ]
+    fields = [field for config_class in config_classes for field in option_fields(config_class)]
+    names = dict.fromkeys(field.name for field in fields)  # configs may share a flag
+    return [f"--{name}={flags.FLAGS[name].value}" for name in names if flags.FLAGS[name].present]
 
 
 def check_choices(*configs: Any) -> None:
@@ -95,3 +93,16 @@ def _define(field: dataclasses.Field) -> None:
     if kind in (int, float):
         bounds = {f"{end}_bound": field.metadata[end] for end in ("lower", "upper")}
     makers[kind](field.name, field.default, text, **bounds)
+    # absl's bounds let through NaN, and integers that no tensor holds.
+    if kind is float:
+        flags.register_validator(field.name, _is_finite, "expected a finite number")
+    elif kind is int:
+        flags.register_validator(field.name, _is_small, "expected an integer below 2^63")
+
+
+def _is_finite(value: float | None) -> bool:
+    return value is None or math.isfinite(value)
+
+
+def _is_small(value: int | None) -> bool:
+    return value is None or abs(value) < 2**63

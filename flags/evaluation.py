@@ -2,17 +2,35 @@
 
 from absl import flags
 
-DISTRACTORS = flags.DEFINE_integer(
-    "distractors", 1_000_000, "How many distractors to search among.", lower_bound=1
+from sparse_embed.flags.shared import defined_on_import
+
+__getattr__ = defined_on_import(
+    globals(),
+    {
+        "DISTRACTORS": lambda: flags.DEFINE_integer(
+            "distractors", 1_000_000, "How many distractors to search among.", lower_bound=1
+        ),
+        "PROBE_CLASSES": lambda: flags.DEFINE_integer(
+            "probe_classes",
+            400,
+            "How many of glyphs' test classes to take probes from.",
+            lower_bound=2,
+        ),
+        "PAIR_COUNT": lambda: flags.DEFINE_integer(
+            "pair_count",
+            6000,
+            "Pairs of glyphs in each verification set, as in LFW.",
+            lower_bound=20,
+        ),
+        "ONLY": lambda: flags.DEFINE_list("only", [], "Methods to evaluate; empty for all."),
+        "TRAIN_FLAGS": lambda: flags.DEFINE_list(
+            "train_flags", [], "More flags for every training run."
+        ),
+        "TIMED_QUERIES": lambda: flags.DEFINE_integer(
+            "timed_queries", 200, "How many queries are timed, one at a time.", lower_bound=1
+        ),
+        "DATA_NAME": lambda: flags.DEFINE_string(
+            "data_name", "glyphs", "Name of the data in the records."
+        ),
+    },
 )
-PROBE_CLASSES = flags.DEFINE_integer(
-    "probe_classes", 400, "How many of glyphs' test classes to take probes from.", lower_bound=2
-)
-PAIR_COUNT = flags.DEFINE_integer(
-    "pair_count", 6000, "Pairs of glyphs in each verification set, as in LFW.", lower_bound=20
-)
-ONLY = flags.DEFINE_list("only", [], "Methods to evaluate; empty for all.")
-TIMED_QUERIES = flags.DEFINE_integer(
-    "timed_queries", 200, "How many queries are timed, one at a time.", lower_bound=1
-)
-DATA_NAME = flags.DEFINE_string("data_name", "glyphs", "Name of the data in the records.")

@@ -53,13 +53,13 @@ class DataConfig:
     )
     data_dir: str | None = option(
         None,
-        "Folder or file of the data set; for glyphs, the cache of rendered images (default: the "
-        "user's cache folder).",
+        "Folder or file of the data set; for glyphs and words, the cache of rendered glyphs "
+        "(default: the user's cache folder).",
     )
     validation: int = option(
         0,
         "Classes held out for evaluation during training (for cifar100, images per class). With 0 "
-        "here and in --test, glyphs hold out 200 and 1,134.",
+        "here and in --test, glyphs hold out 200 and 1,134, words 500 and 1,000.",
         lower=0,
     )
     test: int = option(
@@ -323,9 +323,13 @@ class TrainConfig:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """All flags that define the experiment, by name, without the location of the data."""
-        parts = self.to_dict().values()
-        return {name: value for part in parts for name, value in part.items() if name != "data_dir"}
+        """All flags that define the experiment, by name.
+
+        Without the location of the data, which may move, and without --on_error: a run that a
+        broken image has ended can go on without that image.
+        """
+        flags = {name: value for part in self.to_dict().values() for name, value in part.items()}
+        return {name: flags[name] for name in flags if name not in ("data_dir", "on_error")}
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
         """Returns part -> flag -> value, for JSON; the data set's options are among `data`."""
@@ -336,6 +340,8 @@ class TrainConfig:
     @classmethod
     def from_dict(cls, content: Mapping[str, Mapping[str, Any]]) -> "TrainConfig":
         """Returns the config that `to_dict` wrote; missing flags get their defaults."""
+        if not isinstance(content, Mapping):
+            raise TypeError(f"a config is a mapping, not {type(content).__name__}")
         parts = {
             field.name: fill(field.type, content.get(field.name, {}))  # type: ignore[arg-type]
             for field in dataclasses.fields(cls)
@@ -349,6 +355,8 @@ class TrainConfig:
 
 def fill(config_class: type, values: Mapping[str, Any]) -> Any:
     """Returns `config_class` with the values that it has fields for."""
+    if not isinstance(values, Mapping):
+        raise TypeError(f"{config_class.__name__} is a mapping, not {type(values).__name__}")
     names = {field.name for field in dataclasses.fields(config_class)} - {"options"}
     return config_class(**{name: value for name, value in values.items() if name in names})
 

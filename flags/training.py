@@ -1,7 +1,11 @@
 """The flags of `train`, and of all scripts that train."""
 
+import dataclasses
+
+from absl import flags
+
 from sparse_embed.datasets.catalogue import DATASETS
-from sparse_embed.flags import config
+from sparse_embed.flags import app, config
 from sparse_embed.flags.config import from_flags
 from sparse_embed.flags.train_config import PARTS, DataConfig, LoggingConfig, TrainConfig
 
@@ -22,3 +26,11 @@ def train_config() -> TrainConfig:
     if data.dataset in DATASETS:
         data = from_flags(DataConfig, options=from_flags(DATASETS[data.dataset].options))
     return TrainConfig(data, *(from_flags(part) for part in PARTS[1:]))
+
+
+def preset_config(name: str) -> TrainConfig:
+    """Returns the config of a preset, unchecked, whatever flags the script was given."""
+    words = app.expand_presets([f"--preset={name}"])
+    pairs = [word.removeprefix("--").split("=", 1) for word in words]
+    values = {flag: flags.FLAGS[flag].parser.parse(text) for flag, text in pairs}
+    return TrainConfig.from_dict({part.name: values for part in dataclasses.fields(TrainConfig)})

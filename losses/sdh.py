@@ -124,7 +124,7 @@ def hash_distances(a: tf.Tensor, bits_a: tf.Tensor, b: tf.Tensor, bits_b: tf.Ten
         b: (n, d) embeddings.
         bits_b: (n, k) their active bits.
     """
-    shared = tf.reduce_any(bits_a[:, :, None, None] == bits_b[None, None], axis=3)  # (m, k, n)
+    shared = tf.reduce_any(tf.equal(bits_a[:, :, None, None], bits_b[None, None]), axis=3)
     own = tf.gather(a, bits_a, batch_dims=1)[:, :, None] - tf.gather(tf.transpose(b), bits_a)
     theirs = tf.gather(b, bits_b, batch_dims=1)[:, :, None] - tf.gather(tf.transpose(a), bits_b)
     once = tf.where(shared, tf.zeros_like(own), tf.abs(own))  # shared bits are among theirs

@@ -80,9 +80,9 @@ def semi_hard_cost(
         distances: (batch, n), from each anchor to each example.
         margin: least gap between the two distances.
     """
-    same = labels[:, None] == all_labels[None, :]
+    same = tf.equal(labels[:, None], all_labels[None, :])
     own_column = first + tf.range(tf.shape(labels)[0])
-    is_self = own_column[:, None] == tf.range(tf.shape(all_labels)[0])[None, :]
+    is_self = tf.equal(own_column[:, None], tf.range(tf.shape(all_labels)[0])[None, :])
     has_negative = tf.reduce_any(~same, axis=1, keepdims=True)
     pair = tf.cast(same & ~is_self & has_negative, distances.dtype)
 

@@ -17,6 +17,7 @@ from sparse_embed.retrieval.sparsity import (
     sparsity_metrics,
     suboptimality_ratio,
 )
+from sparse_embed.retrieval.truncation import keep_largest
 
 __all__ = [
     "BASELINES",
@@ -36,6 +37,7 @@ __all__ = [
     "algorithm1_search",
     "flops_per_row",
     "hash_codes",
+    "keep_largest",
     "megaface_recall",
     "precision_at_k",
     "recall_at_k",

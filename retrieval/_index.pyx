@@ -24,6 +24,10 @@ cdef extern from "csr.h" namespace "sparse_embed" nogil:
     int check_csr(const CsrView&)
 
 
+cdef extern from "largest.h" namespace "sparse_embed" nogil:
+    void mark_largest(const CsrView&, int64_t, uint8_t*) except +
+
+
 cdef extern from "algorithm1.h" namespace "sparse_embed" nogil:
     cdef cppclass CppAlgorithm1 "sparse_embed::Algorithm1":
         CppAlgorithm1(const CsrView&) except +
@@ -113,6 +117,15 @@ cdef class Csr:
         with nogil:
             found = check_csr(self.view)
         return found
+
+    def largest(self, int64_t k):
+        """Whether each value is among the k largest of its row, and not zero."""
+        kept = np.empty(self.view.indptr[self.view.rows], np.uint8)
+        cdef uint8_t[::1] view = kept
+        cdef uint8_t* out = &view[0] if view.shape[0] else NULL
+        with nogil:
+            mark_largest(self.view, k, out)
+        return kept.view(np.bool_)
 
 
 cdef class Algorithm1:

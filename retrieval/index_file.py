@@ -20,6 +20,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from sparse_embed.common.failures import DataError
 from sparse_embed.common.files import atomic_path
 from sparse_embed.retrieval import _index
 
@@ -35,7 +36,7 @@ MAX_ROWS = 2**32 - 1  # ids have 32 bits
 MAX_DIMS = 2**31 - 1
 
 
-class IndexFileError(ValueError):
+class IndexFileError(DataError):
     """A file that is not a whole, undamaged index file of a known version."""
 
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Builds the extension with AddressSanitizer and UndefinedBehaviorSanitizer, apart from the normal
-# build, and runs the tests of `retrieval` on it. Usage: test/sanitize.sh [pytest arguments]
+# build, and runs the tests and fuzzers of `retrieval` on it. Usage: test/sanitize.sh [pytest arguments]
 set -eu
 cd "$(dirname "$0")/.."
 python=${PYTHON:-.venv/bin/python}
@@ -8,7 +8,9 @@ out=build/sanitize
 SPARSE_EMBED_CFLAGS="-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -O1 -g" \
     "$python" setup.py --quiet build --build-base "$out" --build-lib "$out/lib"
 if [ $# -eq 0 ]; then
-    set -- test/retrieval/test_index.py test/retrieval/test_index_file.py test/retrieval/test_rerank.py
+    set -- test/retrieval/test_index.py test/retrieval/test_index_file.py test/retrieval/test_rerank.py \
+        "test/fuzz/test_fuzz.py::test_damaged_input_is_refused_or_harmless[index_files]" \
+        "test/fuzz/test_fuzz.py::test_damaged_input_is_refused_or_harmless[queries]"
 fi
 # CPython itself keeps memory until it exits, so leaks are not looked for.
 LD_PRELOAD="$(${CC:-gcc} -print-file-name=libasan.so) $(${CXX:-g++} -print-file-name=libstdc++.so)" \

@@ -139,7 +139,7 @@ records = f"--records={net / 'records'}"
 run(
     "evaluate_megaface", records, f"--dense={net / 'dense' / 'identification.npy'}",
     f"--sparse={net / 'sparse' / 'identification.npz'}", "--only=sparse,dense,toy_search",
-    "--timed_queries=5", "--data_name=toys", "--threshold=-1",
+    "--timed_queries=5", "--data_name=toys", "--threshold=none",
 )
 # Pairs of one class, and of two, in turns: a class is 12 rows.
 found = embedding_files.load(net / "sparse" / "test.npz")

@@ -291,6 +291,7 @@ def test_report_is_written_with_its_extra(site, own, tmp_path):
 
 # The module's name where it is not that of the distribution.
 DISTRIBUTIONS = {"absl": "absl-py", "faiss": "faiss-cpu", "PIL": "pillow"} | {
+    "google": "protobuf",
     "seismic": "pyseismic-lsr",
     "sparse_dot_topn": "sparse-dot-topn",
 }
@@ -368,7 +369,7 @@ def test_every_import_is_of_the_right_extra(own, package):
 def test_every_import_of_the_tests_is_of_all_or_dev(own):
     extras = ["train", "baselines", "report", "dev"]
     known = set(requirements(own)).union(*(extra_requirements(own, extra) for extra in extras))
-    siblings = {path.stem for path in (ROOT / "test").rglob("*.py")}
+    siblings = {path.stem for path in (ROOT / "test").rglob("*.py")} | {"fuzz"}
     for path in sorted((ROOT / "test").rglob("*.py")):
         absent = {name for name, _ in third_party(path)} - known - siblings
         assert not absent, f"{path.relative_to(ROOT)} imports {absent}"

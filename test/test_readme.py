@@ -360,7 +360,7 @@ def flag_table():
                 text = f"{', '.join(f'`{name}`' for name in names)}. {text}"
             rows.append((field.name, field.default, text))
     lines = ["| flag | default | what it does |", "|---|---|---|"]
-    for name, default, text in rows:
+    for name, default, text in dict.fromkeys(rows):  # configs may share a flag
         shown = {None: "", False: "no", True: "yes"}.get(default, f"{default}")
         if isinstance(default, (int, float)) and not isinstance(default, bool):
             shown = f"{default:g}"

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from sparse_embed.experiments.evaluation.embedding import inference
 from sparse_embed.experiments.evaluation.records import Record
 from sparse_embed.experiments.training import devices
 from sparse_embed.experiments.training.build import build, metric_loss, optimizer
@@ -131,7 +132,14 @@ def measure(config: TrainConfig, rounds: int, steps: int, folder: pathlib.Path) 
     total = (rounds + 1) * steps
     intervals = Intervals(evaluate=total + 1, checkpoint=LoggingConfig.checkpoint_every)
     recorder = Recorder(
-        folder, encoder, [total], 0, batch_size, intervals, batch[0][:256].numpy(), evaluate=None
+        folder,
+        inference(encoder),
+        [total],
+        0,
+        batch_size,
+        intervals,
+        batch[0][:256].numpy(),
+        evaluate=None,
     )
     # The recorder comes first: its work at the end of an epoch is part of the time of "training".
     callbacks = [recorder, Rounds()]

@@ -5,7 +5,7 @@ import pathlib
 import numpy as np
 
 from sparse_embed.experiments.evaluation import records
-from sparse_embed.experiments.evaluation.embedding import embed
+from sparse_embed.experiments.evaluation.embedding import embed, examples_at_once
 from sparse_embed.experiments.evaluation.records import Record
 from sparse_embed.experiments.training.data import load_data
 from sparse_embed.experiments.training.run import Run
@@ -64,8 +64,9 @@ def read_activations(run: Run, images: int, dimensions: int) -> np.ndarray:
     parts = load_data(run.config.data)
     part = parts["test" if "test" in parts else "train"]
     step = max(1, len(part) // images)  # classes lie side by side: take images from all of them
-    batches = part.evaluation_batches(512).unbatch().shard(step, 0).take(images).batch(512)
-    values, _ = embed(lambda examples: activation(examples, training=False), batches, sparse=False)
+    size = examples_at_once(part.shape)
+    batches = part.evaluation_batches(size).unbatch().shard(step, 0).take(images).batch(size)
+    values, _ = embed(activation, batches, sparse=False)
     columns = np.unique(np.linspace(0, values.shape[1] - 1, dimensions).astype(int))
     return np.maximum(values[:, columns], 0)
 

@@ -105,7 +105,11 @@ def chosen(run: Run, most_flops: float | None) -> Run:
 
 
 def evaluate_run(
-    run: Run, data_dir: str | None, folder: pathlib.Path, most_flops: float | None
+    run: Run,
+    data_dir: str | None,
+    folder: pathlib.Path,
+    most_flops: float | None,
+    images: int | None = None,
 ) -> None:
     """Updates the record of every encoder of a run.
 
@@ -117,6 +121,7 @@ def evaluate_run(
         data_dir: where the data set is now; None for where it was.
         folder: folder of the records.
         most_flops: see `chosen`.
+        images: how many training and test images to take, the first ones; None for all.
     """
     stands = chosen(run, most_flops)
     for snapshot in run.snapshots:
@@ -132,7 +137,7 @@ def evaluate_run(
             "setting": snapshot.setting,
             "model": run.name,
             "chosen": snapshot is stands,
-            "flags": {"train": train},
+            "flags": {"train": train, **({"images": images} if images else {})},
             "train_seconds": snapshot.record["seconds"],
             "weights_crc32": snapshot.record["weights_crc32"],
             "curve": [{name: row[name] for name in CURVE if name in row} for row in curves],
@@ -141,7 +146,8 @@ def evaluate_run(
         def make(snapshot: Run = snapshot) -> tuple[Record, dict[str, np.ndarray]]:
             encoder = snapshot.encoder()
             train, test = (
-                embed_part(snapshot, encoder, data_dir, split)[0] for split in ("train", "test")
+                embed_part(snapshot, encoder, data_dir, split, most=images)[0]
+                for split in ("train", "test")
             )
             bits = snapshot.config.objective.active_bits if snapshot.config.makes_codes else None
             return evaluate(train, test, bits)

@@ -1,91 +1,147 @@
 """The images in a folder that are most like a given one: an index of the folder, and a picture."""
 
+import io
 import json
 import pathlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from sparse_embed import retrieval
-from sparse_embed.common.failures import UsageError
+from sparse_embed.common.failures import DataError, UsageError
 from sparse_embed.common.files import atomic_path
-from sparse_embed.experiments.evaluation.embedding import embed
+from sparse_embed.common.reading import read_json, reading
+from sparse_embed.experiments.evaluation.embedding import embed, examples_at_once
 from sparse_embed.experiments.evaluation.records import fingerprint
 
-if TYPE_CHECKING:
-    import keras
+_LINE, _LINES = 24, 3  # characters and lines of a caption under which no other is hidden
 
 
 def open_index(
-    path: pathlib.Path, folder: pathlib.Path, encoder_file: pathlib.Path, encoder: "keras.Model"
+    path: pathlib.Path,
+    folder: pathlib.Path,
+    encoder_file: pathlib.Path,
+    encode: Callable,
+    shape: tuple[int, int, int],
 ) -> tuple[retrieval.SparseIndex, list[pathlib.Path]]:
     """Opens the index of a folder, or builds it if it is absent or out of date.
 
+    Args:
+        path: file of the index.
+        folder: folder of the images.
+        encoder_file: the encoder.
+        encode: the same, as a graph (see `inference`).
+        shape: shape of the images that it takes.
+
     Returns:
-        The index, and the path of the image in each of its rows. Broken images are left out.
+        The index, and the path in `folder` of the image in each of its rows. Broken images are left
+        out.
     """
     from sparse_embed.datasets import image_folder
 
     try:
-        examples = image_folder.load_flat(folder, encoder.input_shape[1:], on_error="skip")
+        examples = image_folder.load_flat(folder, shape, on_error="skip")
     except ValueError as error:
         raise UsageError(f"--image_folder: {error}") from error
     found = {}
     for image in image_folder.kept_paths(examples):
         status = image.stat()
-        found[str(image.resolve())] = [status.st_size, status.st_mtime_ns]
+        found[str(image.relative_to(folder))] = [status.st_size, status.st_mtime_ns]
     mark = fingerprint(found, [encoder_file])
     note = path.with_suffix(".json")
     if path.exists() and note.exists():
-        kept = json.loads(note.read_text())
+        kept = read_json(note, "the note on an index; delete it to build the index again")
         if kept["fingerprint"] == mark:
-            print(f"{path}: opened, {len(kept['paths'])} images")
-            return retrieval.SparseIndex.load(path), [pathlib.Path(name) for name in kept["paths"]]
-    vectors, _ = embed(encoder, examples.evaluation_batches(128), sparse=True)
+            with reading(note, "the paths of the images in an index"):
+                names = [folder / name for name in kept["paths"]]
+            index = retrieval.SparseIndex.load(path)
+            if index.shape[0] != len(names):
+                raise DataError(f"{note}: {len(names)} images, but {index.shape[0]} rows in {path}")
+            print(f"{path}: opened, {len(names)} images")
+            return index, names
+    vectors, _ = embed(encode, examples.evaluation_batches(examples_at_once(shape)), sparse=True)
     paths = image_folder.kept_paths(examples)
     index = retrieval.SparseIndex.build(vectors)
     note.unlink(missing_ok=True)  # the index comes first: a note always belongs to the index
     index.save(path)
     with atomic_path(note) as temporary:
-        content = {"fingerprint": mark, "paths": [str(image.resolve()) for image in paths]}
+        content = {
+            "fingerprint": mark,
+            "paths": [str(image.relative_to(folder)) for image in paths],
+        }
         temporary.write_text(json.dumps(content))
     print(f"{path}: built, {len(paths)} images")
     return index, paths
 
 
-def embed_image(encoder: "keras.Model", path: pathlib.Path) -> Any:
-    """Returns the embedding of one image, a CSR row."""
+def embed_image(encode: Callable, shape: tuple[int, int, int], path: pathlib.Path) -> Any:
+    """Returns the embedding of one image, a CSR row; see `open_index`."""
     from sparse_embed.datasets.encoded_images import decode_image
     from sparse_embed.datasets.examples import normalise
+    from sparse_embed.datasets.image_headers import check_header
 
     try:
-        image = decode_image(path.read_bytes(), encoder.input_shape[1:], resize=True)
+        data = path.read_bytes()
+        check_header(data)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--query={path}: expected an image that can be read: {error}") from error
+    try:
+        image = decode_image(data, shape, resize=True)
     except Exception as error:  # TensorFlow raises many kinds
         raise UsageError(f"--query={path}: expected an image that can be read") from error
     import scipy.sparse
 
-    return scipy.sparse.csr_array(encoder(normalise(image)[None]).numpy())
+    return scipy.sparse.csr_array(encode(normalise(image)[None]).numpy())
+
+
+def nearest(
+    index: retrieval.SparseIndex, paths: list[pathlib.Path], code: Any, count: int
+) -> tuple[list[pathlib.Path], np.ndarray]:
+    """Returns the `count` images most like an embedding, best first, and their scores."""
+    scores, ids = index.search(code, min(count, len(paths)))
+    found = ids[0] >= 0
+    return [paths[place] for place in ids[0][found]], scores[0][found]
 
 
 def draw(
-    query: pathlib.Path, paths: list[pathlib.Path], scores: np.ndarray, output: pathlib.Path
+    query: pathlib.Path,
+    paths: list[pathlib.Path],
+    scores: np.ndarray,
+    folder: pathlib.Path,
+    output: pathlib.Path,
 ) -> None:
-    """Writes a figure of the query and its results, best first."""
+    """Writes a figure of the query and its results, best first, with their paths in `folder`."""
     from matplotlib.figure import Figure
     from PIL import Image  # comes with matplotlib
 
     columns = min(6, 1 + len(paths))
     rows = -(-(1 + len(paths)) // columns)
-    figure = Figure(figsize=(1.8 * columns, 2.1 * rows), layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False).ravel()
     titles = [
-        "query",
-        *(f"{score:.3f}\n{path.name}" for path, score in zip(paths, scores, strict=True)),
+        f"query\n{_caption(query.name)}",
+        *(
+            f"{score:.3f}\n{_caption(str(path.relative_to(folder)))}"
+            for path, score in zip(paths, scores, strict=True)
+        ),
     ]
+    lines = 1 + max(title.count("\n") for title in titles)
+    figure = Figure(figsize=(1.8 * columns, (1.9 + 0.15 * lines) * rows))
+    figure.set_layout_engine("constrained", h_pad=0.08)  # inches; else the top scores are cut
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
     for axis in axes:
         axis.set_axis_off()
     for axis, path, title in zip(axes, [query, *paths], titles, strict=False):
         axis.imshow(np.asarray(Image.open(path).convert("RGB")))
         axis.set_title(title, fontsize=8)
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", dpi=120)
     with atomic_path(output) as temporary:
-        figure.savefig(temporary, dpi=120)
+        temporary.write_bytes(picture.getbuffer())
+
+
+def _caption(name: str) -> str:
+    """Returns a path in lines as long as an image is wide; the start of a very long one is cut."""
+    longest = _LINE * _LINES
+    if len(name) > longest:
+        name = "…" + name[1 - longest :]
+    return "\n".join(name[start : start + _LINE] for start in range(0, len(name), _LINE))

@@ -31,10 +31,16 @@ from typing import Any
 
 import numpy as np
 
+from sparse_embed.common.arrays import read_npz
+from sparse_embed.common.failures import DataError
 from sparse_embed.common.files import atomic_path
 from sparse_embed.common.provenance import provenance
+from sparse_embed.common.reading import read_json, reading
 
 Record = dict[str, Any]
+_EXPECTED = "an evaluation record"
+_KINDS = {"name": str, "experiment": str, "data": str, "method": str, "setting": dict}
+_HARDWARE = ("processor", "cores")
 
 
 def record_name(key: Record, *more: Any) -> str:
@@ -66,7 +72,7 @@ def update(
     """
     name, mark = record_name(key, *more_name), fingerprint(key, files)
     path = folder / f"{name}.json"
-    if path.exists() and json.loads(path.read_text()).get("fingerprint") == mark:
+    if path.exists() and read_json(path, _EXPECTED).get("fingerprint") == mark:
         print(f"{name}: unchanged")
         return False
     metrics, arrays = make()
@@ -82,14 +88,28 @@ def update(
 
 def load(folder: pathlib.Path, experiment: str | None = None) -> list[Record]:
     """Reads all records, or those of one experiment, in the order of their names."""
-    found = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    found = [_read(path) for path in sorted(folder.glob("*.json"))]
     return [record for record in found if experiment in (None, record["experiment"])]
+
+
+def _read(path: pathlib.Path) -> Record:
+    """Returns a record; DataError if it is damaged, or if a key is asked for that it lacks."""
+    record = read_json(path, _EXPECTED)
+    for key, kind in _KINDS.items():
+        if not isinstance(record[key], kind):
+            value = str(record[key])[:40]
+            raise DataError(f"{path}: expected {_EXPECTED}: {key} is {value!r}, no {kind.__name__}")
+    if record["name"] != path.stem:
+        raise DataError(f"{path}: expected {_EXPECTED}: its name is {record['name'][:80]!r}")
+    with reading(path, _EXPECTED):
+        note = record["provenance"]
+        _ = note["time"][:10], note["revision"], [note["hardware"][key] for key in _HARDWARE]
+    return record
 
 
 def load_arrays(folder: pathlib.Path, record: Record) -> dict[str, np.ndarray]:
     """Reads the raw results of a record."""
-    with np.load(folder / f"{record['name']}.npz") as file:
-        return dict(file)
+    return read_npz(folder / f"{record['name']}.npz", expected="the raw results of a record")
 
 
 def fingerprint(key: Record, files: Iterable[pathlib.Path]) -> str:

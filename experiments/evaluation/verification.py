@@ -8,7 +8,7 @@ import numpy as np
 from sparse_embed import retrieval
 from sparse_embed.common.failures import UsageError
 from sparse_embed.experiments.evaluation import records
-from sparse_embed.experiments.evaluation.embedding import embed
+from sparse_embed.experiments.evaluation.embedding import embed, examples_at_once, inference
 from sparse_embed.experiments.evaluation.embedding_files import load_flag
 from sparse_embed.experiments.evaluation.records import Record
 from sparse_embed.experiments.training.run import Run
@@ -87,12 +87,13 @@ def evaluate_pack(
             pack = verification_packs.load(path, tuple(encoder.input_shape[1:]))
         except (OSError, ValueError) as error:
             raise UsageError(f"--pack={path}: {error}") from error
-        batches = pack.images.evaluation_batches(256)
-        vectors, _ = embed(encoder, batches, run.is_sparse)
+        encode = inference(encoder)
+        batches = pack.images.evaluation_batches(examples_at_once(pack.images.shape))
+        vectors, _ = embed(encode, batches, run.is_sparse)
         flipped = None
         if flip_sum:
             mirrored = batches.map(lambda images, labels: (images[:, :, ::-1], labels))
-            flipped, _ = embed(encoder, mirrored, run.is_sparse)
+            flipped, _ = embed(encode, mirrored, run.is_sparse)
         return evaluate(vectors, pack.same, flipped)
 
     files = [run.encoder_file, path]

@@ -1,8 +1,7 @@
-"""Which steps make a reproduction: the glyph comparison, CIFAR-100 and the paper's own experiments.
+"""Which steps make a reproduction on glyphs; `paper_plan` has those of the paper's own experiments.
 
 A plan is a list of steps. Making one reads and writes nothing: what is done is for `steps.run_all`
-to find out. Seconds are those of 2 quiet cores of an AMD EPYC; those of `paper` are guesses for 4
-GPUs.
+to find out. Seconds are those of 2 quiet cores of an AMD EPYC.
 """
 
 import pathlib
@@ -10,9 +9,7 @@ from typing import Any
 
 from sparse_embed.experiments.evaluation.records import record_name
 from sparse_embed.experiments.orchestration.steps import Step, script
-from sparse_embed.experiments.reporting.cifar100_table import DENSE, PAPER
 from sparse_embed.experiments.training.run import RECORD, snapshot_folder
-from sparse_embed.flags.app import preset_names
 
 # The second architecture on glyphs: the paper's MobileFaceNet, narrow, so that a CPU trains it, and
 # with the activation that the paper gave to its other network.
@@ -21,22 +18,6 @@ SPARSE_NARROW = [*NARROW, "--activation=soft_threshold"]
 
 PAIR_SETS = ("easy", "hard")
 RECORDS = "records"  # folder of an architecture
-
-# What `paper` needs: path below --data_root, and what it is.
-PAPER_DATA = {
-    "faces_emore/train.rec": "MS1M of InsightFace's data set zoo: train.rec",
-    "faces_emore/train.idx": "the same archive: train.idx",
-    "faces_emore/property": "the same archive: property",
-    "faces_emore/lfw.bin": "the same archive: lfw.bin",
-    "faces_emore/agedb_30.bin": "the same archive: agedb_30.bin",
-    "megaface/facescrub_features_list.json": "list of MegaFace's development kit",
-    "megaface/megaface_features_list.json_1000000_1": "list of MegaFace's development kit",
-    "megaface/facescrub_aligned": "folder of FaceScrub's images, aligned, 112x112",
-    "megaface/megaface_aligned": "folder of MegaFace's images, aligned, 112x112",
-    "megaface/facescrub_noises.txt": "noise list of InsightFace",
-    "megaface/megaface_noises.txt": "noise list of InsightFace",
-    "cifar-100-python.tar.gz": "CIFAR-100, Python version",
-}
 
 
 def record(folder: pathlib.Path, **key: Any) -> pathlib.Path:
@@ -61,7 +42,9 @@ def train(
     )
 
 
-def fit(run: Step, folder: pathlib.Path, activation: str, data: str, seconds: float) -> Step:
+def fit(
+    run: Step, folder: pathlib.Path, activation: str, data: str, *arguments: str, seconds: float
+) -> Step:
     """Fits rectified Gaussians to the activations of a sparse encoder, that of `run`."""
     key = {"experiment": "activations", "data": data, "method": "flops"}
     setting = {"run": folder.name, "activation": activation}
@@ -71,6 +54,7 @@ def fit(run: Step, folder: pathlib.Path, activation: str, data: str, seconds: fl
             "evaluate_activations",
             f"--model_dir={folder}",
             f"--records={folder.parent / RECORDS}",
+            *arguments,
         ],
         [record(folder.parent, **key, setting=setting)],
         seconds,
@@ -314,135 +298,3 @@ def full(run_dir: pathlib.Path) -> list[Step]:
             *compare(folder, runs, weights, drawn, distractors),
         ]
     return found
-
-
-def paper_runs(model: str) -> dict[str, float]:
-    """Returns the presets of a face network's sparse runs without its name, and their weights."""
-    found: dict[str, float] = {}
-    for method in ("flops", "l1"):
-        names = [n for n in preset_names() if n.startswith(f"{model}_{method}_")]
-        weights = {n.removeprefix(f"{model}_"): float(n.rpartition("_")[2]) for n in names}
-        found |= dict(sorted(weights.items(), key=lambda item: item[1]))
-    return found
-
-
-def paper(run_dir: pathlib.Path, data: pathlib.Path) -> list[Step]:
-    """The paper's own experiments, with its presets."""
-    found = []
-    lists = []
-    for kind, name in (("probe", "facescrub"), ("distractor", "megaface")):
-        suffix = "_1000000_1" if kind == "distractor" else ""
-        lists += [
-            f"--{kind}_list={data / 'megaface' / f'{name}_features_list.json{suffix}'}",
-            f"--{kind}_images={data / 'megaface' / f'{name}_aligned'}",
-            f"--{kind}_noises={data / 'megaface' / f'{name}_noises.txt'}",
-        ]
-    for model, activation in (("mobilefacenet", "relu"), ("resnet101", "soft_threshold")):
-        folder, weights = run_dir / model, paper_runs(model)
-        records = f"--records={folder / RECORDS}"
-        runs: dict[str, Step] = {}
-        embeds: dict[str, Step] = {}
-        for run in ["dense512", "dense128", *weights, "sdh"]:
-            embedded = folder / run / f"identification.{'npy' if 'dense' in run else 'npz'}"
-            start = [f"--warm_start={folder / 'dense512'}"] if run == "sdh" else []
-            runs[run] = train(
-                folder / run,
-                f"{model}_{run}",
-                f"--data_dir={data / 'faces_emore'}",
-                *start,
-                seconds=100_000,
-                needs=[runs["dense512"]] if start else [],
-            )
-            embeds[run] = script(
-                f"embed {model} {run}",
-                ["embed_megaface", f"--model_dir={folder / run}", *lists, f"--output={embedded}"],
-                [embedded],
-                2000,
-                [runs[run]],
-            )
-            found += [runs[run], embeds[run]]
-            if run == "sdh":
-                continue  # its codes identify alone
-            method, setting = run.partition("_")[0], {"weight": weights.get(run), "run": run}
-            if run.startswith("dense"):
-                method, setting = "dense", {"dims": int(run.removeprefix("dense")), "run": run}
-            for pack in ("lfw", "agedb_30"):
-                key = {"experiment": "verification", "data": pack, "method": method}
-                found.append(
-                    script(
-                        f"verify {model} {run} {pack}",
-                        [
-                            "evaluate_verification",
-                            f"--model_dir={folder / run}",
-                            records,
-                            f"--pack={data / 'faces_emore' / f'{pack}.bin'}",
-                            f"--data_name={pack}",
-                        ],
-                        [record(folder, **key, setting=setting)],
-                        60,
-                        [runs[run]],
-                    )
-                )
-        second = list(weights)[1]
-        sparse = ",".join(str(embeds[run].outputs[0]) for run in weights)
-        found += [
-            fit(runs[second], folder / second, activation, "recordio", seconds=60),
-            script(
-                f"compare {model}",
-                [
-                    "evaluate_megaface",
-                    "--data_name=megaface",
-                    records,
-                    f"--sparse={sparse}",
-                    f"--dense={embeds['dense512'].outputs[0]}",
-                    f"--narrow_dense={embeds['dense128'].outputs[0]}",
-                    f"--sdh={embeds['sdh'].outputs[0]}",
-                ],
-                [folder / RECORDS / "megaface-megaface-*-dense-dims=512.json"],
-                5000,
-                list(embeds.values()),
-            ),
-        ]
-    return found + cifar100(run_dir / "cifar100", data / "cifar-100-python.tar.gz")
-
-
-def cifar100(
-    folder: pathlib.Path,
-    archive: pathlib.Path,
-    names: list[str] | None = None,
-    train_flags: list[str] | None = None,
-) -> list[Step]:
-    """The models of the paper's CIFAR-100 table: all but the dense one start from its weights.
-
-    Args:
-        folder: of the runs and their records.
-        archive: CIFAR-100.
-        names: which rows of the table, all if None; the dense model is trained in any case.
-        train_flags: more flags of every training run.
-    """
-    chosen = [name for name in PAPER if names is None or name in names]
-    more = [f"--data_dir={archive}", *(train_flags or [])]
-    runs = {DENSE: train(folder / DENSE, f"cifar100_{DENSE}", *more, seconds=4500)}
-    start = f"--warm_start={folder / DENSE}"
-    for name in chosen:
-        if name != DENSE:
-            given = [start, *more]
-            preset = f"cifar100_{name}"
-            runs[name] = train(folder / name, preset, *given, seconds=500, needs=[runs[DENSE]])
-    evaluations = [
-        script(
-            f"evaluate cifar100 {name}",
-            [
-                "evaluate_cifar100",
-                f"--model_dir={folder / name}",
-                f"--data_dir={archive}",
-                f"--records={folder / RECORDS}",
-                f"--most_flops={PAPER[name].metrics[0]}",
-            ],
-            [folder / RECORDS / f"cifar100-*-{name}.json"],
-            30,
-            [runs[name]],
-        )
-        for name in chosen
-    ]
-    return [*runs.values(), *evaluations]

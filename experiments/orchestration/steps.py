@@ -2,15 +2,16 @@
 
 `run_all` runs a list of steps with one progress bar. A step is *done* if it has ended with the same
 command, its files are there, and no step that it needs has been run since; that is all that counts,
-file times do not. What has ended is written down in `steps.json` with its command and duration. A
-kill at any moment loses nothing but the step under way, and what that step itself keeps: training
-goes on from its last checkpoint.
+file times do not. What has ended is written down in `steps.json` with its command, its duration and
+the peak memory of its process. A kill at any moment loses nothing but the step under way, and what
+that step itself keeps: training goes on from its last checkpoint.
 """
 
 import contextlib
 import dataclasses
 import fcntl
 import json
+import os
 import pathlib
 import shlex
 import subprocess
@@ -19,12 +20,15 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from sparse_embed.common.failures import Failure
+from sparse_embed.common.failures import Failure, MachineError
 from sparse_embed.common.files import atomic_path
 from sparse_embed.common.progress import progress_bar
+from sparse_embed.common.reading import read_json, reading
+from sparse_embed.common.signals import Interrupted, noted
 
 STEPS = "steps.json"
 LOGS = "logs"
+_GIB = 2**30
 _PRIOR = 60.0  # seconds of belief in the expected durations, against what was measured
 
 
@@ -61,10 +65,13 @@ def script(
 
 
 def run_all(steps: list[Step], run_dir: pathlib.Path) -> None:
-    """Runs the steps that are not done yet; Failure, with the end of its log, if one fails."""
+    """Runs the steps that are not done yet; Failure, with the end of its log, if one fails.
+
+    Prints the time and peak memory of each, and at the end the largest peak of all.
+    """
     with _lock(run_dir) as lock:
         path = run_dir / STEPS
-        done: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+        done = read_done(path) if path.exists() else {}
         waiting = {step.name: step for step in todo(steps, done)}
         ended = [step for step in steps if step.name not in waiting]
         total = sum(step.seconds for step in steps)
@@ -82,21 +89,41 @@ def run_all(steps: list[Step], run_dir: pathlib.Path) -> None:
                     place = f"[{len(ended) + 1}/{len(steps)}]"
                     bar.set_description_str(f"{place} {step.name}, about {_minutes(left)} left")
 
-                seconds = _run(step, run_dir, lock, show)
+                seconds, peak = _run(step, run_dir, lock, show)
                 # The last entry has the highest number: a step's number tells when it was run.
                 number = 1 + max((entry.get("number", 0) for entry in done.values()), default=0)
                 done.pop(step.name, None)
                 done[step.name] = {
                     "command": list(step.arguments),
                     "seconds": round(seconds, 1),
+                    "peak_bytes": peak,
                     "number": number,
                     "after": {name: done[name]["number"] for name in step.needs},
                 }
                 with atomic_path(path) as temporary:
                     temporary.write_text(json.dumps(done, indent=1))
                 ended.append(step)
+                line = f"{step.name}: {seconds:.0f} s, peak memory {peak / _GIB:.1f} GiB"
+                bar.write(line, file=sys.stderr)
             bar.n = total
             bar.set_description_str("done")
+        print(largest_peak(steps, done), file=sys.stderr)
+
+
+def largest_peak(steps: list[Step], done: dict[str, Any]) -> str:
+    """Returns a line on the step whose process took the most memory."""
+    peaks = {step.name: done.get(step.name, {}).get("peak_bytes", 0) for step in steps}
+    name = max(peaks, key=peaks.__getitem__)
+    return f"largest peak memory: {peaks[name] / _GIB:.1f} GiB, step '{name}'"
+
+
+def read_done(path: pathlib.Path) -> dict[str, Any]:
+    """Returns what `steps.json` says: command, seconds and number of each step that has ended."""
+    done = read_json(path, "the steps that have ended; delete it to run all again")
+    for name, entry in done.items():
+        with reading(path, f"command, seconds and number of step {name!r}"):
+            _ = " ".join(entry["command"]), entry["seconds"] + 0.0, entry.get("number", 0) + 0
+    return done
 
 
 def todo(steps: list[Step], done: dict[str, Any]) -> list[Step]:
@@ -136,8 +163,13 @@ def _minutes(seconds: float) -> str:
     return f"{minutes} min" if minutes < 120 else f"{minutes / 60:.1f} h"
 
 
-def _run(step: Step, run_dir: pathlib.Path, lock: int, show: Any) -> float:
-    """Runs a step with its output in a log, telling `show` the seconds so far; returns them."""
+def _run(step: Step, run_dir: pathlib.Path, lock: int, show: Any) -> tuple[float, int]:
+    """Runs a step with its output in a log, telling `show` the seconds so far.
+
+    Returns:
+        Seconds, and the largest resident set of its process or of one that this waited for, in
+        bytes; Linux never tells less than we had ourselves when we started it.
+    """
     log = run_dir / LOGS / f"{step.name.replace(' ', '_')}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     start = time.perf_counter()
@@ -147,14 +179,22 @@ def _run(step: Step, run_dir: pathlib.Path, lock: int, show: Any) -> float:
         # The step holds the lock too: should we be killed, nobody else starts before it has ended.
         command = [sys.executable, *step.arguments]
         process = subprocess.Popen(command, stdout=file, stderr=file, pass_fds=[lock])
-        try:
-            while process.poll() is None:
-                show(time.perf_counter() - start)
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(timeout=1.0)
-        except KeyboardInterrupt:
-            process.wait()  # it was interrupted with us
-            raise Failure("interrupted; call again to go on from there") from None
+        shown = -1.0
+        with noted() as wish:
+            # Not `process.wait`, which does not tell the memory.
+            while not (found := os.wait4(process.pid, os.WNOHANG))[0]:
+                if (elapsed := time.perf_counter() - start) >= shown + 1:
+                    show(shown := elapsed)
+                time.sleep(0.05)
+                if wish.received is not None:
+                    # The step may have got the signal too; a SIGTERM more changes nothing then.
+                    process.terminate()
+                    process.wait()
+                    what = f"stopped by {wish.received.name} in step '{step.name}'"
+                    raise Interrupted(wish.received, f"{what}; call again to go on from there")
+        process.returncode = os.waitstatus_to_exitcode(found[1])
+    unit = 1 if sys.platform == "darwin" else 1024
+    peak = found[2].ru_maxrss * unit
     missing = [str(output) for output in step.outputs if not _is_there(output)]
     if process.returncode or missing:
         tail = log.read_text(errors="replace").replace("\r", "\n").splitlines()[-12:]
@@ -162,8 +202,9 @@ def _run(step: Step, run_dir: pathlib.Path, lock: int, show: Any) -> float:
         what = f"ended with exit code {process.returncode}"
         if not process.returncode:
             what = f"left no {', '.join(missing)}"
-        raise Failure(f"step '{step.name}' {what}; see {log}; call again to go on from there")
-    return time.perf_counter() - start
+        kind = MachineError if process.returncode == MachineError.exit_code else Failure
+        raise kind(f"step '{step.name}' {what}; see {log}; call again to go on from there")
+    return time.perf_counter() - start, peak
 
 
 @contextlib.contextmanager

@@ -12,7 +12,13 @@ import numpy as np
 
 from sparse_embed.experiments.evaluation.records import Record
 from sparse_embed.experiments.reporting import selection
-from sparse_embed.experiments.reporting.cifar100_table import METRICS, PAPER, in_table
+from sparse_embed.experiments.reporting.cifar100_table import (
+    FAST,
+    METRICS,
+    PAPER,
+    in_table,
+    recorded_series,
+)
 from sparse_embed.experiments.reporting.drawing import look
 from sparse_embed.experiments.reporting.figures import cdf, suboptimality, tradeoff, trajectory
 from sparse_embed.experiments.reporting.selection import NotMeasured
@@ -44,7 +50,7 @@ class Claim:
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """The verdict on a claim: `held` is None if it was not measured.
+    """The verdict on a claim: `held` is None if there is none, and `otherwise` then says why.
 
     `source` names the recorded results that it was judged on; None means the reproduction's own
     records.
@@ -55,11 +61,18 @@ class Verdict:
     held: bool | None
     numbers: str
     source: str | None = None
+    otherwise: str = "not measured"
 
     @property
     def word(self) -> str:
         """The verdict in words."""
-        return {True: "held", False: "not held", None: "not measured"}[self.held]
+        return {True: "held", False: "not held", None: self.otherwise}[self.held]
+
+
+def unjudged(reason: str) -> list[Verdict]:
+    """Returns each claim without a verdict, for a run that can tell nothing about them."""
+    word = f"not judged: {reason}"
+    return [Verdict(claim.figure, claim.text, None, "", otherwise=word) for claim in CLAIMS]
 
 
 def verdicts(records: list[Record]) -> list[Verdict]:
@@ -370,15 +383,19 @@ def easy_set_is_easier(records: list[Record]) -> Finding:
     return _each(found, "verification", ("dense", "flops"), judge)
 
 
-def _cifar100(records: list[Record], *names: str) -> list[Record]:
-    """Returns the records in the table for some models."""
+def _cifar100(records: list[Record], *rows: str) -> tuple[str, list[Record]]:
+    """Returns the network and the records in the table for some rows.
+
+    They are of one series: that of the paper's own network, if there is any record of it.
+    """
+    series = (recorded_series(records) or [FAST])[0]
     found = []
-    for name in names:
-        record = in_table(records, name)
+    for row in rows:
+        record = in_table(records, series.prefix + row)
         if record is None:
-            raise NotMeasured(f"this run has no record of CIFAR-100, {PAPER[name].title}")
+            raise NotMeasured(f"this run has no record of CIFAR-100, {PAPER[row].title}")
         found.append(record)
-    return found
+    return series.network, found
 
 
 PRECISIONS = METRICS[1:]
@@ -386,9 +403,10 @@ PRECISIONS = METRICS[1:]
 
 def cheaper_than_sdh(records: list[Record]) -> Finding:
     """Relaxed FLOPs cost less than half of SDH k=1; precision@4 among test images is reported."""
-    flops, sdh = _cifar100(records, "fast_flops", "fast_sdh_k1")
+    network, (flops, sdh) = _cifar100(records, "flops", "sdh_k1")
     return flops["flops_per_row"] < 0.5 * sdh["flops_per_row"], (
-        f"{flops['flops_per_row']:.2f} against {sdh['flops_per_row']:.2f} multiply-adds per row; "
+        f"{network}: {flops['flops_per_row']:.2f} against {sdh['flops_per_row']:.2f} multiply-adds "
+        "per row; "
         f"precision@4 among test images {flops['precision_at_4_test']:.2%} against "
         f"{sdh['precision_at_4_test']:.2%}"
     )
@@ -396,13 +414,13 @@ def cheaper_than_sdh(records: list[Record]) -> Finding:
 
 def better_than_l1_on_cifar100(records: list[Record]) -> Finding:
     """Relaxed FLOPs have higher precision than l1 in every column, at no higher cost."""
-    flops, l1 = _cifar100(records, "fast_flops", "fast_l1")
+    network, (flops, l1) = _cifar100(records, "flops", "l1")
     held = flops["flops_per_row"] <= l1["flops_per_row"] and all(
         flops[name] > l1[name] for name in PRECISIONS
     )
     texts = [f"{name} {flops[name]:.2%} against {l1[name]:.2%}" for name in PRECISIONS]
     costs = f"{flops['flops_per_row']:.2f} against {l1['flops_per_row']:.2f} multiply-adds per row"
-    return held, f"{costs}; {', '.join(texts)}"
+    return held, f"{network}: {costs}; {', '.join(texts)}"
 
 
 CLAIMS = [

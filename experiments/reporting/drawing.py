@@ -1,5 +1,6 @@
 """How figures look: style, colours and markers of methods, panels, files."""
 
+import io
 import logging
 import pathlib
 from collections.abc import Iterator
@@ -89,6 +90,10 @@ def save(figure: Figure, path: pathlib.Path) -> list[pathlib.Path]:
         for suffix in FORMATS:
             written.append(path.parent / f"{path.stem}.{suffix}")
             dated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}  # same data, same file
+            picture = io.BytesIO()  # on a full disk matplotlib would fail in words of its own
+            figure.savefig(
+                picture, format=suffix, transparent=suffix != "png", metadata=dated.get(suffix)
+            )
             with atomic_path(written[-1]) as temporary:
-                figure.savefig(temporary, transparent=suffix != "png", metadata=dated.get(suffix))
+                temporary.write_bytes(picture.getbuffer())
     return written

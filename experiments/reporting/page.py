@@ -1,10 +1,7 @@
 """The report of a reproduction: one HTML file that opens from disk and needs no network."""
 
-import base64
 import dataclasses
 import html
-import io
-import itertools
 import json
 import pathlib
 import re
@@ -12,17 +9,17 @@ import shutil
 import string
 from typing import Any
 
-import numpy as np
-
 from sparse_embed.common.files import atomic_path
 from sparse_embed.experiments.evaluation.records import Record
-from sparse_embed.experiments.orchestration.steps import STEPS
-from sparse_embed.experiments.reporting import claims, drawing, selection
-from sparse_embed.experiments.reporting.cifar100_table import PAPER, in_table, numbers
+from sparse_embed.experiments.orchestration import estimate
+from sparse_embed.experiments.orchestration.steps import STEPS, read_done
+from sparse_embed.experiments.reporting import claims, drawing, gallery, selection
+from sparse_embed.experiments.reporting.cifar100_table import PAPER, SERIES, in_table, numbers
 from sparse_embed.experiments.reporting.figures import FIGURES, Entry, tradeoff
 from sparse_embed.experiments.reporting.selection import NotMeasured, recorded
 
 REPORT, CLAIMS, PICTURES = "report.html", "claims.json", "figures"
+REHEARSAL = "rehearsal"  # why its claims are not judged
 TEMPLATE = pathlib.Path(__file__).with_name("page.html")
 
 escape = html.escape
@@ -118,19 +115,13 @@ def claim_list(found: list[claims.Verdict], figure: str) -> str:
     return f"<ul class=claims>{''.join(items)}</ul>"
 
 
-def setting(record: Record) -> str:
-    """Returns the numbers of a record's setting as text."""
-    pairs = record["setting"].items()
-    return ", ".join(f"{k}={v:g}" for k, v in pairs if isinstance(v, int | float))
-
-
 def identification_table(records: list[Record]) -> str:
     """Returns every setting of every method."""
     rows = [
         [
             record["architecture"],
             drawing.look(record["method"]).label,
-            setting(record),
+            selection.setting(record),
             "yes" if record["reranked"] else "no",
             round(record["recall_at_1"], 4),
             record["milliseconds_per_query"],
@@ -171,10 +162,11 @@ def cifar100_table(records: list[Record]) -> str:
     rows: list[list[Any]] = []
     for name, (title, paper) in PAPER.items():
         rows.append([title, "paper", *map(float, paper)])
-        record = in_table(records, name)
-        if record is not None:
-            by = record.get("source", "here")
-            rows.append([title, by, *(round(number, 2) for number in numbers(record))])
+        for series in SERIES:
+            record = in_table(records, series.prefix + name)
+            if record is not None:
+                by = f"{record.get('source', 'here')}, {series.network}"
+                rows.append([title, by, *(round(number, 2) for number in numbers(record))])
     head = ["model", "by", "multiply-adds per row", "train prec@4", "train prec@16"]
     head += ["test prec@4", "test prec@16"]
     return table(head, rows, "CIFAR-100: precision in percent, without re-ranking")
@@ -189,7 +181,7 @@ def tradeoff_points(records: list[Record]) -> list[dict[str, Any]]:
     return [
         {
             "name": f"{record['architecture']}, {drawing.look(record['method']).label}",
-            "setting": setting(record),
+            "setting": selection.setting(record),
             "recall": record["recall_at_1"],
             "ms": record["milliseconds_per_query"],
             "bytes": record["index_bytes"] + record.get("rerank_bytes", 0),
@@ -197,86 +189,6 @@ def tradeoff_points(records: list[Record]) -> list[dict[str, Any]]:
         }
         for record in shown
     ]
-
-
-def data_uri(image: np.ndarray) -> str:
-    """Returns a grey image that `glyph_sets` stored as a PNG in a URI, ink black on white."""
-    from PIL import Image  # comes with matplotlib
-
-    ink = np.clip((image.astype(np.int16) - 64) * 2, 0, 255)  # 64 is paper, 192 is ink
-    file = io.BytesIO()
-    Image.fromarray((255 - ink).astype(np.uint8)).save(file, format="png", optimize=True)
-    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
-
-
-def code_strip(code: dict[int, float], dim: int, shared: set[int]) -> str:
-    """Draws a sparse code: a bar at each active dimension, coloured if the query has it too."""
-    top = max(map(abs, code.values()), default=1.0)
-    bars = "".join(
-        f'<rect x="{place}" y="{24 * (1 - abs(value) / top):.1f}" width="{dim / 128:g}" '
-        f'height="{24 * abs(value) / top:.1f}"{" class=shared" if place in shared else ""}>'
-        f"<title>dimension {place}: {value:.3f}</title></rect>"
-        for place, value in sorted(code.items())
-    )
-    return (
-        f'<svg class=code viewBox="0 0 {dim} 24" preserveAspectRatio="none" role="img" '
-        f'aria-label="{len(code)} of {dim} dimensions active, {len(shared & code.keys())} of them '
-        f'shared">{bars}</svg>'
-    )
-
-
-def gallery(record: Record) -> str:
-    """Returns queries with their results, and the images that dimensions respond to most."""
-    raw = selection.arrays(record)
-    uris = [data_uri(image) for image in raw["images"]]
-    bounds = raw["indptr"]
-    codes = [
-        dict(zip(raw["indices"][a:b].tolist(), raw["data"][a:b].tolist(), strict=True))
-        for a, b in itertools.pairwise(bounds)
-    ]
-    dim = record["dim"]
-    rows = []
-    queries = zip(raw["queries"], raw["results"], raw["is_right"], raw["scores"], strict=True)
-    for number, (query, results, right, scores) in enumerate(queries):
-        cells = []
-        for place, is_right, score in zip(results, right, scores, strict=True):
-            if place < 0:
-                continue
-            kind, sign = ("right", "✓ right") if is_right else ("wrong", "✗ wrong")
-            cells.append(
-                f'<li class="{kind}"><img src="{uris[place]}" alt="result, {kind}">'
-                f"<span>{sign} {score:.2f}</span>"
-                f"{code_strip(codes[place], dim, set(codes[query]))}</li>"
-            )
-        why = "" if number < record["random_queries"] else " (chosen because it went wrong)"
-        rows.append(
-            f'<div class=query><figure><img src="{uris[query]}" alt="query {number + 1}">'
-            f"<figcaption>query {number + 1}{why}</figcaption>"
-            f"{code_strip(codes[query], dim, set(codes[query]))}</figure>"
-            f"<ol>{''.join(cells)}</ol></div>"
-        )
-    dimensions = []
-    for dimension, places, values in zip(
-        raw["dimensions"], raw["responses"], raw["activations"], strict=True
-    ):
-        images = "".join(
-            f'<img src="{uris[place]}" alt="activation {value:.2f}" title="{value:.2f}">'
-            for place, value in zip(places, values, strict=True)
-            if place >= 0
-        )
-        dimensions.append(f"<div class=dimension><b>{dimension}</b>{images}</div>")
-    return (
-        f"<h3>{escape(record['architecture'])}, {escape(record['method'])} "
-        f"{escape(setting(record))}</h3>"
-        f"<p>{record['random_queries']} queries drawn at random, and some drawn from those whose "
-        f"first result is wrong, searched among {record['rows']:,} rows by their sparse codes "
-        "only. In a sample of queries the first result was right in "
-        f"{record['first_result_right']:.1%}. Below each image is its code: a bar per active "
-        f"dimension of {dim}, coloured if the query has it too.</p>{''.join(rows)}"
-        "<h3>What a dimension responds to</h3><p>The images with the highest activation in "
-        "each of the dimensions that matter most to the queries above.</p>"
-        f"<div class=dimensions>{''.join(dimensions)}</div>"
-    )
 
 
 def machine(records: list[Record]) -> str:
@@ -301,22 +213,59 @@ def steps_table(run_dir: pathlib.Path) -> str:
     if not path.exists():
         return ""
     rows = [
-        [name, step["seconds"], " ".join(step["command"])]
-        for name, step in json.loads(path.read_text()).items()
+        [name, step["seconds"], _gibibytes(step.get("peak_bytes")), " ".join(step["command"])]
+        for name, step in read_done(path).items()
     ]
-    return table(["step", "seconds", "command"], rows, "What was run")
+    head = ["step", "seconds", "peak memory, GiB", "command"]
+    return table(head, rows, "What was run")
 
 
-def render(records: list[Record], found: list[claims.Verdict], run_dir: pathlib.Path) -> str:
-    """Draws the figures into the reproduction's folder and returns the page."""
+def _gibibytes(count: int | None) -> float | None:
+    return None if count is None else round(count / 2**30, 1)
+
+
+def rehearsal_banner(rows: list[estimate.Row]) -> str:
+    """Returns what stands at the top of a rehearsal's report: that it is one, and the estimate."""
+    text = (
+        "<p><strong>A rehearsal, not a result.</strong> Every step of PRESET=paper was run, but "
+        "with a few training steps, weights and images. The numbers below show that the steps "
+        "work, and nothing else; no claim is judged.</p>"
+    )
+    if rows:
+        text += f"<p>{escape(estimate.summary(rows))} {escape(estimate.ASSUMED)}</p>"
+        cells = [row.cells for row in rows]
+        text += table(estimate.HEAD, cells, "How long the whole would take on this machine")
+    return f'<div class=banner role="note">{text}</div>'
+
+
+def render(
+    records: list[Record],
+    found: list[claims.Verdict],
+    run_dir: pathlib.Path,
+    rehearsal: list[estimate.Row] | None,
+) -> str:
+    """Draws the figures into the reproduction's folder and returns the page.
+
+    Args:
+        records: of the reproduction.
+        found: the verdicts on the claims.
+        run_dir: its folder.
+        rehearsal: the estimate of a rehearsal; None if it is not one.
+    """
+    name = f"{escape(run_dir.resolve().name)} run"
+    if rehearsal is not None:
+        name = "a rehearsal, not a result"
     sections = [
         figure_section(name, entry, records, found, run_dir / PICTURES)
         for name, entry in FIGURES.items()
     ]
-    galleries = [gallery(record) for record in selection.select(records, experiment="gallery")]
+    galleries = [
+        gallery.section(record) for record in selection.select(records, experiment="gallery")
+    ]
     rows = [[v.claim, v.word, told(v), v.figure] for v in found]
     return string.Template(TEMPLATE.read_text()).substitute(
-        title=f"sparse-embed: {escape(run_dir.resolve().name)} run",
+        title=f"sparse-embed: {name}",
+        banner="" if rehearsal is None else rehearsal_banner(rehearsal),
         summary=escape(summary(found)),
         machine=machine([record for record in records if "source" not in record]),
         steps=steps_table(run_dir),
@@ -332,6 +281,8 @@ def render(records: list[Record], found: list[claims.Verdict], run_dir: pathlib.
 
 def summary(found: list[claims.Verdict]) -> str:
     """Returns how many claims held, and how many were judged on earlier records."""
+    if found == claims.unjudged(REHEARSAL):
+        return "No claim was judged: this is a rehearsal."
     counts = {word: sum(v.word == word for v in found) for word in ("held", "not held")}
     text = (
         f"{counts['held']} of {len(found)} claims held, {counts['not held']} did not, "
@@ -347,14 +298,17 @@ def summary(found: list[claims.Verdict]) -> str:
 def write(run_dir: pathlib.Path, cifar100: pathlib.Path | None = None) -> list[claims.Verdict]:
     """Writes figures, verdicts and report of a reproduction into its folder.
 
+    Those of a rehearsal judge nothing and hold nothing but its own records.
+
     Args:
         run_dir: the folder.
         cifar100: recorded results of CIFAR-100, for a reproduction without its own; see
             `selection.load`.
     """
-    records = selection.load(run_dir, cifar100)
-    found = claims.verdicts(records)
-    page = render(records, found, run_dir)
+    rehearsal = estimate.read(run_dir)
+    records = selection.load(run_dir, cifar100 if rehearsal is None else None)
+    found = claims.verdicts(records) if rehearsal is None else claims.unjudged(REHEARSAL)
+    page = render(records, found, run_dir, rehearsal)
     with atomic_path(run_dir / CLAIMS) as temporary:
         temporary.write_text(
             json.dumps([dataclasses.asdict(verdict) for verdict in found], indent=1)
@@ -378,7 +332,7 @@ def write_and_tell(run_dir: pathlib.Path, cifar100: pathlib.Path | None = None) 
 def publish(run_dir: pathlib.Path, folder: pathlib.Path) -> None:
     """Copies the inputs of the report, without the raw results of identification, and figures."""
     kept = [run_dir / CLAIMS, *(run_dir / PICTURES).glob("*.*")]
-    kept += [path for path in [run_dir / STEPS] if path.exists()]
+    kept += [run_dir / name for name in (STEPS, estimate.MARK) if (run_dir / name).exists()]
     for record in selection.load(run_dir):
         suffixes = [".json"] if record["experiment"] == "megaface" else [".json", ".npz"]
         kept += [record["folder"] / f"{record['name']}{suffix}" for suffix in suffixes]

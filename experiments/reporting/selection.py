@@ -39,7 +39,10 @@ def load(run_dir: pathlib.Path, cifar100: pathlib.Path | None = None) -> list[Re
 
 
 def _load(folder: pathlib.Path, **more: str) -> list[Record]:
-    return [{**record, **more, "folder": folder} for record in record_files.load(folder)]
+    found = record_files.load(folder)
+    for record in found:
+        record.update(more, folder=folder)
+    return found
 
 
 def select(records: list[Record], **wanted: Any) -> list[Record]:
@@ -85,6 +88,12 @@ def arrays(record: Record) -> dict[str, Any]:
         return record_files.load_arrays(record["folder"], record)
     except FileNotFoundError as error:
         raise NotMeasured(f"this run has no record of the raw results {error.filename}") from error
+
+
+def setting(record: Record) -> str:
+    """Returns the numbers of a record's setting as text."""
+    pairs = record["setting"].items()
+    return ", ".join(f"{k}={v:g}" for k, v in pairs if isinstance(v, int | float))
 
 
 def origin(records: list[Record]) -> str:

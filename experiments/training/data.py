@@ -1,8 +1,11 @@
-"""Loads the data set of a config."""
+"""Loads the data set of a config, and reads from it."""
 
-from typing import TYPE_CHECKING
+import contextlib
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
-from sparse_embed.common.failures import UsageError
+from sparse_embed.common.failures import DataError, UsageError
 from sparse_embed.flags.train_config import DataConfig
 
 if TYPE_CHECKING:
@@ -26,3 +29,26 @@ def load_data(config: DataConfig) -> dict[str, "Part"]:
         raise UsageError(
             f"--dataset={config.dataset} --data_dir={config.data_dir}: {error}"
         ) from error
+
+
+@contextlib.contextmanager
+def reading_part(part: Any = None) -> Iterator[None]:
+    """Turns what TensorFlow makes of broken data inside a pipeline back into a DataError.
+
+    Args:
+        part: what is read. If it has a `damage`, as shards have, that explains the loss of data.
+    """
+    import tensorflow as tf
+
+    try:
+        yield
+    except tf.errors.OpError as error:
+        # An error of Python comes out as text: "...: DataError: photos/1.jpg: ...\nTraceback ..."
+        raised = re.search(r"\bDataError: (.*)", error.message)
+        reason = raised[1] if raised else None
+        of_data = isinstance(error, tf.errors.DataLossError | tf.errors.InvalidArgumentError)
+        if reason is None and of_data and hasattr(part, "damage"):
+            reason = part.damage()
+        if reason is None:
+            raise
+        raise DataError(reason) from error

@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sparse_embed.common.failures import UsageError
+from sparse_embed.common.failures import DataError, UsageError
 from sparse_embed.common.files import atomic_path
 from sparse_embed.common.provenance import provenance
-from sparse_embed.experiments.training import checkpoints, devices, run
+from sparse_embed.common.reading import read_json
+from sparse_embed.common.signals import noted
+from sparse_embed.experiments.training import checkpoints, devices, projector, run
 from sparse_embed.experiments.training.build import build
 from sparse_embed.experiments.training.checks import warn_of_collapse
-from sparse_embed.experiments.training.data import load_data
-from sparse_embed.experiments.training.run import RECORD, Run, encoder_path, load_encoder
+from sparse_embed.experiments.training.data import load_data, reading_part
+from sparse_embed.experiments.training.run import EVENTS, RECORD, Run, encoder_path, load_encoder
 from sparse_embed.experiments.training.warm_start import copy_weights
-from sparse_embed.flags.train_config import LoggingConfig, TrainConfig
+from sparse_embed.flags.train_config import DataConfig, LoggingConfig, TrainConfig
 
 if TYPE_CHECKING:
     import keras
@@ -45,17 +47,25 @@ def train(config: TrainConfig, model_dir: pathlib.Path, log: LoggingConfig) -> R
     optimization = config.optimization
     strategy = devices.set_up(config.distribution, optimization.seed)
     # Only now: mistakes are reported at once, and nothing uses the devices before they are set up.
+    from sparse_embed.experiments.evaluation.embedding import inference
     from sparse_embed.experiments.training.recorder import Intervals, Recorder
+    from sparse_embed.experiments.training.summaries import Summaries, hyper_parameters
 
     parts = load_data(config.data)
     part = parts["train"]
+    if part.num_classes < 2:
+        raise DataError(
+            f"--data_dir={config.data.data_dir}: {part.num_classes} class to train on: expected at "
+            "least 2"
+        )
     if devices.is_chief():
         check_same_experiment(model_dir, config, part.num_classes)
     warn_of_collapse(config, part.num_classes)
     batch_size = optimization.batch_size * strategy.num_replicas_in_sync
     encoder, model = build(config, part.shape, part.num_classes, strategy)
+    last = model_dir / "checkpoints" / checkpoints.LAST
     with strategy.scope():
-        start = checkpoints.restore(model_dir / "checkpoints" / checkpoints.LAST, model)
+        start = checkpoints.restore(last, model)
         if start == 0 and config.model.warm_start is not None:
             earlier = load_encoder(encoder_path("warm_start", config.model.warm_start))
             copy_weights(earlier, encoder, config.model.warm_start_head)
@@ -64,22 +74,38 @@ def train(config: TrainConfig, model_dir: pathlib.Path, log: LoggingConfig) -> R
         draw = functools.partial(draw, pick=_class_groups(part, config))
     if devices.is_chief() and not (model_dir / CONFIG).exists():
         save_start(model_dir, config, part.num_classes)
+    with reading_part(part):
+        images = next(iter(draw()))[0][:256].numpy()
+
+    def of_weight(weight: float) -> TrainConfig:
+        objective = dataclasses.replace(config.objective, regularizer_weight=weight)
+        return dataclasses.replace(config, objective=objective)
+
+    def write_trial(folder: pathlib.Path, weight: float) -> Summaries:
+        summaries = Summaries(folder / EVENTS)
+        summaries.trial(str(folder), hyper_parameters(of_weight(weight)))
+        return summaries
+
+    if devices.is_chief() and start == 0 and config.objective.reg_path is None:
+        write_trial(model_dir, config.objective.regularizer_weight)
+    encode = inference(encoder)
     recorder = Recorder(
         model_dir,
-        encoder,
+        encode,
         config.ends,
         start,
         batch_size,
         Intervals(log.evaluate_every, log.checkpoint_every),
-        next(iter(draw()))[0][:256].numpy(),
-        evaluator(encoder, parts, rerank) if devices.is_chief() else None,
+        images,
+        evaluator(encode, parts, rerank) if devices.is_chief() else None,
+        # With several replicas, the first row counts only the steps since the run resumed.
+        checkpoints.restore_interval(last) if strategy.num_replicas_in_sync == 1 else None,
         writes=devices.is_chief(),
     )
 
     def record(weight: float) -> dict[str, Any]:
-        objective = dataclasses.replace(config.objective, regularizer_weight=weight)
         return {
-            "config": dataclasses.replace(config, objective=objective).to_dict(),
+            "config": of_weight(weight).to_dict(),
             "num_classes": part.num_classes,
             "replicas": strategy.num_replicas_in_sync,
             "seconds": sum(row["seconds"] for row in recorder.curves),
@@ -88,52 +114,64 @@ def train(config: TrainConfig, model_dir: pathlib.Path, log: LoggingConfig) -> R
             "provenance": provenance(),
         }
 
-    for weight, end in zip(config.objective.weights, config.ends, strict=True):
-        if end < start:
-            continue
-        # An "epoch" of Keras is an interval of the curves here; the last one may be shorter.
-        for stop, interval in _intervals(start, end, log.summary_every):
-            model.fit(
-                draw(start_step=start),
-                epochs=(stop - start) // interval,
-                steps_per_epoch=interval,
-                shuffle=False,  # the pipeline does; otherwise Keras would warn
-                verbose=0,
-                callbacks=[recorder],
-            )
-            start = stop
-        if config.objective.reg_path is not None and devices.is_chief():
-            run.save(run.snapshot_folder(model_dir, weight), encoder, record(weight))
+    # Workers cannot stop alone: the others would wait for them.
+    with (
+        reading_part(part),
+        noted(config.distribution.strategy != "multi_worker") as recorder.wish,
+    ):
+        for weight, begin, end in zip(
+            config.objective.weights, [0, *config.ends], config.ends, strict=False
+        ):
+            if end < start:
+                continue
+            # An "epoch" of Keras is an interval of the curves here; the last one may be shorter.
+            for stop, interval in _intervals(begin, start, end, log.summary_every):
+                model.fit(
+                    draw(start_step=start),
+                    epochs=(stop - start) // interval,
+                    steps_per_epoch=interval,
+                    shuffle=False,  # the pipeline does; otherwise Keras would warn
+                    verbose=0,
+                    callbacks=[recorder],
+                )
+                start = stop
+            if config.objective.reg_path is not None and devices.is_chief():
+                folder = run.snapshot_folder(model_dir, weight)
+                run.save(folder, encoder, record(weight))
+                write_trial(folder, weight).scalars(end, recorder.curves[-1])
     recorder.close()
     result = record(config.objective.weights[-1])
     if devices.is_chief():
+        if unseen := parts.get("validation") or parts.get("test"):
+            projector.write(model_dir / EVENTS, encode, unseen)
         return run.save(model_dir, encoder, result)
     return Run(model_dir, config, result)
 
 
 def evaluator(
-    encoder: "keras.Model", parts: dict[str, "Part"], rerank: pathlib.Path | None
+    encode: Callable, parts: dict[str, "Part"], rerank: pathlib.Path | None
 ) -> Callable[[], dict[str, float]] | None:
     """Returns a function that measures recall and cost on validation classes, or None without any.
 
     Args:
-        encoder: the encoder to train.
+        encode: the encoder to train, as a graph.
         parts: parts of the data set.
         rerank: file of the encoder whose dense embeddings re-rank, if any.
     """
     from sparse_embed import retrieval
-    from sparse_embed.experiments.evaluation.embedding import embed
+    from sparse_embed.experiments.evaluation.embedding import embed, examples_at_once
     from sparse_embed.experiments.evaluation.leave_one_out import recalls
 
     if "validation" not in parts:
         return None
-    batches = parts["validation"].evaluation_batches(512)
+    part = parts["validation"]
+    batches = part.evaluation_batches(examples_at_once(part.shape))
     dense = None
     if rerank is not None:
         dense, _ = embed(load_encoder(rerank), batches, sparse=False, quiet=True)
 
     def evaluate() -> dict[str, float]:
-        vectors, labels = embed(encoder, batches, sparse=True, quiet=True)
+        vectors, labels = embed(encode, batches, sparse=True, quiet=True)
         cost = {"evaluation_flops_per_row": float(retrieval.flops_per_row(vectors))}
         return {**recalls(vectors, labels, dense), **cost}
 
@@ -154,7 +192,8 @@ def check_same_experiment(
     if not path.exists():
         return
     # A flag that did not exist when the run was started acts as if it had its default.
-    before = {**TrainConfig().identity, **json.loads(path.read_text())}
+    defaults = TrainConfig(DataConfig(config.data.dataset)).identity
+    before = {**defaults, **read_json(path, "the flags of a run")}
     now = config.identity
     changed = [
         f"--{name} was {before.get(name)}, now {now[name]}"
@@ -207,7 +246,21 @@ def _checksum(encoder: "keras.Model") -> str:
     return f"{crc:08x}"
 
 
-def _intervals(start: int, steps: int, every: int) -> list[tuple[int, int]]:
-    """Returns (end, interval) of the whole intervals from `start` on, and of the rest."""
-    whole = start + (steps - start) // every * every
-    return [(stop, n) for stop, n in ((whole, every), (steps, steps - whole)) if n and stop > start]
+def _intervals(begin: int, start: int, end: int, every: int) -> list[tuple[int, int]]:
+    """Returns (end, length) of the intervals that are left of a stage, those of one length as one.
+
+    Args:
+        begin: step at which the stage begins.
+        start: step trained so far, which may be within an interval.
+        end: step at which the stage ends.
+        every: steps in an interval; the last one may be shorter.
+    """
+    whole = begin + (end - begin) // every * every
+    next_end = min(begin - (begin - start) // every * every, end)
+    ends = [(next_end, next_end - start), (whole, every), (end, end - whole)]
+    found = []
+    for stop, length in ends:
+        if stop > start:
+            found.append((stop, length))
+            start = stop
+    return found

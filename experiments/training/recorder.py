@@ -4,9 +4,10 @@ import dataclasses
 import json
 import math
 import pathlib
+import signal
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import keras
 import numpy as np
@@ -14,7 +15,11 @@ import tensorflow as tf
 
 from sparse_embed.common.files import atomic_path
 from sparse_embed.common.progress import progress_bar
+from sparse_embed.common.reading import read_json, reading
+from sparse_embed.common.signals import Interrupted, Wish
+from sparse_embed.experiments.evaluation.embedding import embed, examples_at_once
 from sparse_embed.experiments.training import checkpoints, guards
+from sparse_embed.experiments.training.run import EVENTS
 from sparse_embed.experiments.training.summaries import Summaries
 from sparse_embed.losses import SparsityMonitor
 from sparse_embed.losses.regularizers import ActivationRegularization
@@ -40,37 +45,46 @@ class Recorder(keras.callbacks.Callback):
 
     Args:
         model_dir: the run's folder.
-        encoder: the part of the model that returns embeddings.
+        encode: the part of the model that returns embeddings, as a graph (see `inference`).
         ends: step at which each stage, and at last the run, ends: always evaluated and saved there.
         start: number of steps trained before.
         batch_size: examples per step over all replicas.
         intervals: how often to evaluate and to save.
         sample: some training examples, for histograms and images.
         evaluate: returns metrics on unseen classes; None if there are none.
+        interval: what a run that was stopped within an interval had added up, if it was.
         writes: whether this process writes to the folder.
+
+    Attributes:
+        wish: a signal to stop, which is followed after the step under way (see `signals.noted`).
     """
 
     def __init__(
         self,
         model_dir: pathlib.Path,
-        encoder: keras.Model,
+        encode: Callable,
         ends: Sequence[int],
         start: int,
         batch_size: int,
         intervals: Intervals,
         sample: np.ndarray,
         evaluate: Callable[[], dict[str, float]] | None,
+        interval: checkpoints.Interval | None = None,
         writes: bool = True,
     ):
         super().__init__()
         self._model_dir = model_dir
-        self._encoder = encoder
         self._ends, self._batch_size = ends, batch_size
         self._step = start  # not the bar's count, which the user may have switched off
         self._intervals = intervals
-        self._sample = sample
+        self._encode = encode
+        labelled = sample, np.zeros(len(sample), np.int32)
+        size = examples_at_once(sample.shape[1:])
+        self._sample = tf.data.Dataset.from_tensor_slices(labelled).batch(size)
         self._evaluate = evaluate
-        self._summaries = Summaries(model_dir / "tensorboard") if writes else None
+        self._interval = interval
+        self.wish = Wish()
+        self._summaries = Summaries(model_dir / EVENTS) if writes else None
         self.curves = _read_curves(model_dir / CURVES, start)
         self._bar = progress_bar(total=ends[-1], initial=start, desc=model_dir.name, unit="step")
         if self._summaries and start == 0 and sample.ndim == 4:
@@ -82,13 +96,30 @@ class Recorder(keras.callbacks.Callback):
         self._regularization = _only(ActivationRegularization, self.model)
         self._clock = time.perf_counter()
 
+    def on_epoch_begin(self, epoch, logs=None):
+        """Goes on adding up where an earlier process stopped; Keras starts from nothing."""
+        if self._interval is not None:
+            for variable, value in zip(
+                self.model.metrics_variables, self._interval.totals, strict=True
+            ):
+                variable.assign(value)
+            self._clock -= self._interval.seconds
+            self._interval = None
+
     def on_train_batch_end(self, batch, logs=None):
-        """Advances the bar, and checks now and then that the loss is finite."""
+        """Advances the bar, checks now and then that the loss is finite, and stops if it must."""
         self._step += 1
         self._bar.update()
         if batch % _LOOK_EVERY == 0 and logs and not math.isfinite(float(logs["loss"])):
             metrics = {name: float(value) for name, value in logs.items()}
             guards.check_finite(self._terms(metrics), self._step)
+        if self.wish.received is not None and batch + 1 < self.params["steps"]:
+            guards.check_finite({"loss": float((logs or {})["loss"])}, self._step)
+            if self._summaries:
+                totals = [np.asarray(variable) for variable in self.model.metrics_variables]
+                seconds = time.perf_counter() - self._clock
+                self._save_last(checkpoints.Interval(totals, seconds))
+            self._stop(self.wish.received)
 
     def on_epoch_end(self, epoch, logs=None):
         """Guards, evaluates, records and saves."""
@@ -96,8 +127,9 @@ class Recorder(keras.callbacks.Callback):
         metrics = {name: float(value) for name, value in (logs or {}).items()}
         terms = self._terms(metrics)
         guards.check_finite(terms, step)
+        probabilities = np.asarray(self._monitor.probabilities())
         if self._regularization is not None:
-            guards.check_alive(metrics, self._encoder.output_shape[-1], step)
+            guards.check_alive(metrics, len(probabilities), step)
         metrics.update(terms)
         metrics["learning_rate"] = float(tf.convert_to_tensor(self.model.optimizer.learning_rate))
         elapsed, trained = time.perf_counter() - self._clock, step - self._last_step()
@@ -105,15 +137,17 @@ class Recorder(keras.callbacks.Callback):
         metrics["images_per_second"] = trained * self._batch_size / elapsed
         if self._evaluate and self._due(step, self._intervals.evaluate):
             metrics.update(self._evaluate())
-        probabilities = np.asarray(self._monitor.probabilities())
-        due = self._due(step, self._intervals.checkpoint)
+        wished = self.wish.received is not None
+        due = wished or self._due(step, self._intervals.checkpoint)
         self.curves.append({"step": step, **metrics})
         self._show(metrics)
         if self._summaries:
-            embeddings = self._encoder(self._sample, training=False).numpy()
+            embeddings, _ = embed(self._encode, self._sample, sparse=False, quiet=True)
             self._summaries.scalars(step, metrics)
             self._summaries.histograms(step, probabilities, embeddings)
             self._save(metrics, due)
+        if self.wish.received is not None and step < self._ends[-1]:
+            self._stop(self.wish.received)
         self._clock = time.perf_counter()  # evaluation and saving are not training
 
     def close(self) -> None:
@@ -156,11 +190,23 @@ class Recorder(keras.callbacks.Callback):
         if "recall_at_1" in metrics and metrics["recall_at_1"] >= max(recalls):
             checkpoints.save(folder / checkpoints.BEST, self.model, step)
         if due:
-            # The curves come first: rows beyond the last checkpoint are dropped when the run
-            # resumes.
-            with atomic_path(self._model_dir / CURVES) as temporary:
-                temporary.write_text(json.dumps(self.curves))
-            checkpoints.save(folder / checkpoints.LAST, self.model, step)
+            self._save_last()
+
+    def _save_last(self, interval: checkpoints.Interval | None = None) -> None:
+        """Writes the curves and the last checkpoint, which may be within an interval."""
+        # The curves come first: rows beyond the last checkpoint are dropped when the run resumes.
+        with atomic_path(self._model_dir / CURVES) as temporary:
+            temporary.write_text(json.dumps(self.curves))
+        path = self._model_dir / "checkpoints" / checkpoints.LAST
+        checkpoints.save(path, self.model, self._step, interval)
+
+    def _stop(self, number: signal.Signals) -> NoReturn:
+        self.close()
+        raise Interrupted(
+            number,
+            f"stopped by {number.name} at step {self._step} of {self._ends[-1]}, all of it saved "
+            f"in {self._model_dir}; start it again with the same flags to go on from there",
+        )
 
 
 def _only(layer_class: type, model: keras.Model) -> Any:
@@ -172,4 +218,6 @@ def _read_curves(path: pathlib.Path, start: int) -> list[dict[str, float]]:
     """Returns the curves recorded up to step `start`."""
     if start == 0 or not path.exists():
         return []
-    return [row for row in json.loads(path.read_text()) if row["step"] <= start]
+    rows = read_json(path, "the curves of a run", list)
+    with reading(path, "rows with step and seconds"):
+        return [row for row in rows if row["step"] <= start and row["seconds"] >= 0]

@@ -4,13 +4,13 @@ import dataclasses
 import functools
 import json
 import pathlib
-import shutil
-import tempfile
+import zipfile
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from sparse_embed.common.failures import UsageError
-from sparse_embed.common.files import atomic_path
+from sparse_embed.common.files import atomic_path, scratch_folder, user_path
+from sparse_embed.common.reading import check_zip, read_json, reading
 from sparse_embed.flags.train_config import TrainConfig
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 ENCODER = "encoder.keras"
 RECORD = "train.json"
 SAVED_MODEL = "saved_model"
+EVENTS = "tensorboard"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,16 +39,13 @@ class Run:
 
     @classmethod
     def open(cls, folder: pathlib.Path) -> "Run":
-        """Opens the folder of a run; UsageError if it does not hold one."""
-        try:
-            record = json.loads((folder / RECORD).read_text())
+        """Opens the folder of a run; UsageError if it holds none, DataError if it is damaged."""
+        path, expected = folder / RECORD, "the record of a run"
+        if not path.exists():
+            raise UsageError(f"{folder}: expected a folder that holds {RECORD}")
+        record = read_json(path, expected)
+        with reading(path, expected):
             return cls(folder, TrainConfig.from_dict(record["config"]), record)
-        except FileNotFoundError as error:
-            raise UsageError(f"{folder}: expected a folder that holds {RECORD}") from error
-        except (ValueError, KeyError, TypeError) as error:
-            raise UsageError(
-                f"{folder / RECORD}: expected the record of a run ({error})"
-            ) from error
 
     @property
     def name(self) -> str:
@@ -92,19 +90,24 @@ class Run:
     def export_saved_model(self) -> pathlib.Path:
         """Writes the encoder as a TensorFlow SavedModel beside the `.keras` file."""
         folder = self.folder / SAVED_MODEL
-        with tempfile.TemporaryDirectory(dir=self.folder) as temporary:
+        with scratch_folder(folder) as temporary:
             # Loaded from the file, so that the variables are not those of a distribution strategy.
-            self.encoder().export(f"{temporary}/new", verbose=False)
+            self.encoder().export(temporary / "new", verbose=False)
             if folder.exists():
-                shutil.rmtree(folder)
-            pathlib.Path(temporary, "new").rename(folder)
+                folder.rename(temporary / "old")
+            (temporary / "new").rename(folder)
         return folder
 
     def saved_model(self) -> Callable:
         """Returns the function examples -> embeddings of the run's SavedModel."""
         import tensorflow as tf
 
-        loaded = tf.saved_model.load(self.folder / SAVED_MODEL)
+        path = self.folder / SAVED_MODEL
+        # TensorFlow and protobuf raise many kinds at a damaged file.
+        with reading(path, "a SavedModel of an encoder", Exception):
+            loaded = tf.saved_model.load(path)
+            if not hasattr(loaded, "serve"):
+                raise ValueError("it has no function `serve`")
         return lambda examples: loaded.serve(examples)  # `serve` alone would lose the variables
 
 
@@ -124,15 +127,25 @@ def snapshot_folder(model_dir: pathlib.Path, weight: float) -> pathlib.Path:
 
 
 def load_encoder(path: pathlib.Path) -> "keras.Model":
-    """Returns the encoder in a `.keras` file."""
+    """Returns the encoder in a `.keras` file.
+
+    Raises:
+        DataError: the file is damaged. Its checksums are compared here, because Keras goes on with
+            weights whose checksum is wrong.
+    """
     import keras
 
-    return keras.models.load_model(path)
+    with reading(path, "an encoder in Keras' format"):
+        with zipfile.ZipFile(path) as archive:
+            check_zip(path, archive.infolist())
+            if (damaged := archive.testzip()) is not None:
+                raise ValueError(f"{damaged} in it is damaged: its checksum is wrong")
+        return keras.models.load_model(path)
 
 
 def encoder_path(flag: str, value: str) -> pathlib.Path:
     """Returns the `.keras` file that a flag names, directly or by its run; UsageError if absent."""
-    given = pathlib.Path(value).expanduser()
+    given = user_path(flag, value, f"a folder that holds {ENCODER}")
     path = given if given.suffix == ".keras" else given / ENCODER
     if not path.exists():
         wanted = "a file that exists" if path is given else f"a folder that holds {ENCODER}"

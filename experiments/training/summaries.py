@@ -1,10 +1,15 @@
-"""Writes a training run's curves, histograms and images for TensorBoard."""
+"""Writes a training run's curves, histograms, images and hyper-parameters for TensorBoard."""
 
 import pathlib
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorboard.plugins.hparams import api as hparams
+
+from sparse_embed.flags.config import option_fields
+from sparse_embed.flags.train_config import PARTS, TrainConfig
 
 # Metric of the training log -> tag. Terms have their names in the objective.
 TAGS = {
@@ -27,12 +32,52 @@ TAGS = {
     "evaluation_flops_per_row": "evaluation/flops_per_row",
 }
 
+# Columns of the HParams dashboard: flags, then metrics. lambda is 0 without a regularizer.
+HYPER_PARAMETERS = [
+    *("lambda", "regularizer", "d", "activation", "model", "width", "loss", "margin"),
+    *("learning_rate", "batch_size", "steps", "seed", "dataset"),
+]
+_FLAGS = {"lambda": "regularizer_weight", "d": "embedding_dim"}  # of other names
+RESULTS = {
+    "recall_at_1": "recall@1",
+    "recall_at_1_reranked": "recall@1, re-ranked",
+    "evaluation_flops_per_row": "F",
+    "sparsity_suboptimality_ratio": "sub-optimality ratio",
+}
+
+
+def hyper_parameters(config: TrainConfig) -> dict[str, float | str]:
+    """Returns the values of `HYPER_PARAMETERS`."""
+    flags = config.identity
+    values = {name: flags[_FLAGS.get(name, name)] for name in HYPER_PARAMETERS}
+    if config.objective.regularizer == "none":
+        values["lambda"] = 0.0
+    return values
+
+
+def _domain(flag: str) -> Any:
+    """Returns what the dashboard can filter by: the words of a flag, or a range of numbers."""
+    fields = {field.name: field for part in PARTS for field in option_fields(part)}
+    choices = fields[flag].metadata["choices"]
+    if choices is None:
+        return hparams.RealInterval(0.0, 1e9)
+    return hparams.Discrete(list(choices() if callable(choices) else choices))
+
 
 class Summaries:
     """Writes event files into a folder."""
 
     def __init__(self, folder: pathlib.Path):
         self._writer = tf.summary.create_file_writer(str(folder))
+
+    def trial(self, name: str, values: Mapping[str, float | str]) -> None:
+        """Writes the columns of the HParams dashboard and the values of one row."""
+        columns = [hparams.HParam(key, _domain(_FLAGS.get(key, key))) for key in HYPER_PARAMETERS]
+        metrics = [hparams.Metric(TAGS[key], display_name=text) for key, text in RESULTS.items()]
+        with self._writer.as_default(0):
+            hparams.hparams_config(columns, metrics)
+            hparams.hparams(dict(values), trial_id=name)
+        self._writer.flush()
 
     def scalars(self, step: int, metrics: Mapping[str, float]) -> None:
         """Writes every metric that has a tag."""

@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from sparse_embed.common.progress import progress_bar
+from sparse_embed.common.progress import close_bars, progress_bar
 
 
 class Clock:
@@ -41,3 +41,12 @@ def test_nothing_redraws_a_log_in_between(monkeypatch, is_terminal):
     monkeypatch.setattr(sys, "stderr", stream)
     with progress_bar(total=5, file=stream) as bar:
         assert bar.maxinterval >= bar.mininterval
+
+
+def test_bars_end_their_line_before_a_message(capfd):
+    bar = progress_bar(total=10)
+    bar.update(3)
+    close_bars()
+    assert capfd.readouterr().err.endswith("\n")
+    bar.close()  # once more does no harm
+    assert capfd.readouterr().err == ""

@@ -1,4 +1,4 @@
-"""What a newcomer sees of TensorFlow's start: nothing, unless it fails or they ask."""
+"""What a newcomer sees of TensorFlow's and matplotlib's start: nothing, unless it fails."""
 
 import os
 import subprocess
@@ -43,3 +43,33 @@ def test_a_failure_shows_what_was_said_before_it(tmp_path):
     assert done.returncode == 1
     assert "a clue" in done.stderr
     assert "OSError: gone" in done.stderr
+
+
+def test_a_process_that_a_script_starts_is_silent_too():
+    inner = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {CODE!r}], check=True)"
+    done = run(
+        f"from sparse_embed.common.quiet import quiet_tensorflow\nquiet_tensorflow()\n{inner}"
+    )
+    assert done.returncode == 0
+    assert done.stderr == "ours\n"
+
+
+def test_fonts_are_found_in_silence_on_a_new_machine(tmp_path):
+    """matplotlib logs at the level of absl's, which a script's start makes visible."""
+    code = """
+import os
+from sparse_embed.common.failures import UsageError
+from sparse_embed.flags import app
+
+def main():
+    import matplotlib.font_manager
+    assert os.listdir(matplotlib.get_cachedir())  # it has just looked for fonts
+    raise UsageError("ours")
+
+app.run(main)
+"""
+    home = {name: str(tmp_path) for name in ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")}
+    done = run(code, **home, MPLCONFIGDIR=str(tmp_path / "matplotlib"))
+    assert done.returncode == 2, done.stderr
+    assert "fontManager" not in done.stderr
+    assert done.stderr.splitlines()[-1] == "-c: ours"

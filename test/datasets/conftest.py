@@ -1,5 +1,7 @@
 import os
 import pathlib
+import struct
+import zlib
 
 import pytest
 
@@ -12,3 +14,16 @@ def shared() -> pathlib.Path:
     if not folder.is_dir():
         pytest.skip(f"no real data in {folder}; SPARSE_EMBED_DATA names its folder")
     return folder
+
+
+@pytest.fixture(scope="session")
+def huge_png() -> bytes:
+    """A few bytes that claim to be 50,000 x 50,000 pixels: all is right but their number."""
+
+    def chunk(name, data):
+        end = struct.pack(">I", zlib.crc32(name + data))
+        return struct.pack(">I", len(data)) + name + data + end
+
+    head = struct.pack(">IIBBBBB", 50_000, 50_000, 8, 2, 0, 0, 0)
+    pixels = chunk(b"IDAT", zlib.compress(bytes(1000)))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + pixels + chunk(b"IEND", b"")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from sparse_embed.common.failures import DataError
 from sparse_embed.common.options import option
 from sparse_embed.datasets import catalogue, glyphs, image_folder, tfrecords
 from sparse_embed.datasets.catalogue import Cifar100Options, DataSet, ImageFolderOptions, NoOptions
@@ -51,6 +52,12 @@ def folders(tmp_path):
             {"train": 9, "test": 3},
         ),
         ("tfrecords", {}, (8, 8, 3), {"train": 12}),
+        (
+            "tfrecords",
+            {"test": 1, "validation": 1},
+            (8, 8, 3),
+            {"train": 6, "validation": 3, "test": 3},
+        ),
         (
             "dense_embeddings",
             {"test": 1, "validation": 1},
@@ -101,16 +108,73 @@ def test_options_reach_the_data_set(folders):
     assert catalogue.load("image_folder", folders / "image_folder")["train"].shape == (112, 112, 3)
 
 
-def test_every_option_is_a_number_with_a_help_and_a_bound():
+def test_shards_are_split_like_what_they_were_made_from(folders):
+    for seed in range(5):
+        sizes = {"validation": 1, "test": 1, "seed": seed}
+        wanted = catalogue.load("image_folder", folders / "image_folder", **sizes)
+        found = catalogue.load("tfrecords", folders / "tfrecords", **sizes)
+        for name in ("train", "validation", "test"):
+            assert found[name].class_names == wanted[name].class_names
+
+
+def test_mirroring_can_be_turned_off(folders):
+    """Images that are dark on the left stay so without it, in every data set that mirrors."""
+    ramp = np.tile(np.arange(32, dtype=np.uint8)[None, :, None] * 8, (32, 1, 3))
+    for file in (folders / "image_folder").glob("*/*.png"):
+        file.write_bytes(tf.io.encode_png(ramp).numpy())
+    images = image_folder.load(folders / "image_folder", (32, 32, 3))
+    tfrecords.write_shards(images, folders / "mirror", num_shards=1)
+    part = {b"data": np.tile(ramp.transpose(2, 0, 1).ravel(), (100, 1))}
+    part[b"fine_labels"] = list(range(100))
+    (folders / "cifar100/train").write_bytes(pickle.dumps(part, 2))
+    for name, path, more in (
+        ("image_folder", "image_folder", {"image_size": 32}),
+        ("tfrecords", "mirror", {}),
+        ("cifar100", "cifar100", {"largest_shift": 0}),
+    ):
+        mirrored = {}
+        for mirror in (True, False):
+            options = catalogue.DATASETS[name].options(mirror=mirror, **more)
+            part = catalogue.load(name, folders / path, options=options)["train"]
+            ((drawn, _),) = part.training_batches(64, seed=0).take(1)
+            mirrored[mirror] = int(tf.reduce_sum(tf.cast(drawn[:, 0, 0, 0] > 0.5, tf.int32)))
+        assert 16 < mirrored[True] < 48, name
+        assert mirrored[False] == 0, name
+
+
+def test_broken_images_are_found_before_training(folders, caplog):
+    broken = folders / "image_folder/class 2/6.png"
+    broken.write_bytes(b"no image")
+    with pytest.raises(
+        DataError, match=r"6.png: cannot be decoded: .* \(1 of 12 images are broken"
+    ):
+        catalogue.load("image_folder", folders / "image_folder")
+    options = ImageFolderOptions(8, on_error="skip")
+    with caplog.at_level("WARNING", logger="absl"):
+        parts = catalogue.load("image_folder", folders / "image_folder", test=1, options=options)
+    assert sum(map(len, parts.values())) == 11
+    messages = [record.getMessage() for record in caplog.records]
+    assert "6.png: cannot be decoded" in messages[0]
+    assert "1 of 12 images are broken and left out" in messages[-1]
+
+
+def test_every_option_has_a_help_that_names_the_data_set():
     fields = {
         (name, field.name, field.default): field.metadata
         for name, row in catalogue.DATASETS.items()
         for field in dataclasses.fields(row.options)
     }
-    assert set(fields) == {("cifar100", "largest_shift", 4), ("image_folder", "image_size", 112)}
-    for (name, *_), metadata in fields.items():
+    mirroring = ("cifar100", "recordio", "tfrecords", "image_folder")
+    assert set(fields) == {
+        ("cifar100", "largest_shift", 4),
+        ("image_folder", "image_size", 112),
+        ("words", "word_classes", 20_000),
+        *((name, "mirror", True) for name in mirroring),
+        *((name, "on_error", "raise") for name in ("image_folder", "recordio")),
+    }
+    for (name, _, default), metadata in fields.items():
         assert name in metadata["help"]
-        assert metadata["lower"] is not None
+        assert metadata["lower"] is not None or type(default) is not int
     assert all(row.help for row in catalogue.DATASETS.values())
 
 
@@ -142,7 +206,7 @@ def test_a_data_set_of_your_own_is_one_row(monkeypatch):
 
 
 def test_mistakes_are_named(folders):
-    with pytest.raises(ValueError, match="name='mnist': expected one of glyphs, cifar100"):
+    with pytest.raises(ValueError, match="name='mnist': expected one of glyphs, words, cifar100"):
         catalogue.load("mnist", folders)
     with pytest.raises(
         ValueError, match="data_dir=None: expected the path of the files of cifar100"
@@ -150,9 +214,8 @@ def test_mistakes_are_named(folders):
         catalogue.load("cifar100")
     with pytest.raises(ValueError, match=r"options=NoOptions\(\): expected ImageFolderOptions"):
         catalogue.load("image_folder", folders / "image_folder", options=NoOptions())
-    for sizes in ({"validation": 1}, {"test": 2}):
-        with pytest.raises(ValueError, match=r"expected 0, since shards cannot be split"):
-            catalogue.load("tfrecords", folders / "tfrecords", **sizes)
+    with pytest.raises(ValueError, match=r"validation=1, test=3: expected fewer classes in all"):
+        catalogue.load("tfrecords", folders / "tfrecords", validation=1, test=3)
 
 
 def test_glyphs(monkeypatch):

@@ -7,6 +7,7 @@ import tarfile
 import numpy as np
 import pytest
 
+from sparse_embed.common.failures import DataError
 from sparse_embed.datasets import cifar100
 
 NAMES = [f"class {i}".encode() for i in range(100)]
@@ -25,6 +26,15 @@ def part(per_class: int, seed: int) -> dict[bytes, object]:
 def contents(**changes) -> dict[str, bytes]:
     values = {"train": part(3, 0), "test": part(1, 1), "meta": {b"fine_label_names": NAMES}}
     return {name: pickle.dumps(value, 2) for name, value in (values | changes).items()}
+
+
+def write_archive(path, files):
+    with tarfile.open(path, f"w:{path.suffix[1:]}") as archive:
+        for name, data in files.items():
+            member = tarfile.TarInfo(f"cifar-100-python/{name}")
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    return path
 
 
 def write_folder(folder, files):
@@ -57,18 +67,13 @@ def test_real_images_are_the_right_way_up(real):
     assert max(down, across) < 0.3 * anything
 
 
-@pytest.mark.parametrize("suffix", ["folder", "tar.gz", "tar.xz"])
+@pytest.mark.parametrize("suffix", ["folder", "tar.gz", "tar.xz", "tar.bz2"])
 def test_folder_and_archives_are_alike(tmp_path, suffix):
     files = contents()
     if suffix == "folder":
         path = write_folder(tmp_path, files)
     else:
-        path = tmp_path / f"cifar-100-python.{suffix}"
-        with tarfile.open(path, f"w:{suffix[4:]}") as archive:
-            for name, data in files.items():
-                member = tarfile.TarInfo(f"cifar-100-python/{name}")
-                member.size = len(data)
-                archive.addfile(member, io.BytesIO(data))
+        path = write_archive(tmp_path / f"cifar-100-python.{suffix}", files)
     parts = cifar100.load(path)
     assert (len(parts.train), len(parts.test)) == (300, 100)
     ((images, labels),) = parts.test.evaluation_batches(100).as_numpy_iterator()
@@ -123,7 +128,16 @@ def test_without_shifts_images_are_mirrored_only(tmp_path):
     ("changes", "message"),
     [
         ({"train": []}, "train: expected a dict"),
-        ({"meta": {}}, "meta: expected 100 fine_label_names"),
+        ({"meta": {}}, "meta: expected `fine_label_names` to be a list of bytes"),
+        (
+            {"meta": {b"fine_label_names": NAMES[:99]}},
+            "meta: expected 100 fine_label_names, got 99",
+        ),
+        ({"meta": {b"fine_label_names": ["text"] * 100}}, "meta: .* a list of bytes"),
+        ({"meta": {b"fine_label_names": 3}}, "meta: .* a list of bytes"),
+        ({"meta": {b"fine_label_names": [b"\xff"] * 100}}, "meta: .* in UTF-8"),
+        ({"train": {b"data": 3, b"x": [300] * 1_000_001}}, "train: more than 1,000,000 opcodes"),
+        ({"test": part(0, 0)}, "test: expected `data`"),
         ({"train": part(1, 0) | {b"fine_labels": [0]}}, "train: expected `fine_labels`"),
         ({"test": part(1, 0) | {b"fine_labels": [100] * 100}}, "labels from 0 to 99"),
         ({"test": part(1, 0) | {b"data": np.zeros((5, 9), np.uint8)}}, r"array of \(n, 3072\)"),
@@ -141,9 +155,31 @@ def test_other_paths_are_refused(tmp_path):
     with pytest.raises(ValueError, match="train is missing"):
         cifar100.load(tmp_path)
     (tmp_path / "x.tar.gz").write_bytes(b"no archive")
-    with pytest.raises(ValueError, match="expected a folder or a tar archive"):
+    with pytest.raises(ValueError, match=r"x\.tar\.gz: expected a tar archive: "):
         cifar100.load(tmp_path / "x.tar.gz")
     with tarfile.open(tmp_path / "empty.tar", "w"):
         pass
     with pytest.raises(ValueError, match="train is not in the archive"):
         cifar100.load(tmp_path / "empty.tar")
+
+
+def test_a_file_larger_than_the_data_set_is_refused_before_it_is_read(tmp_path):
+    folder = write_folder(tmp_path, contents())
+    with open(folder / "train", "ab") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(DataError, match="train: 1,099,511,627,776 bytes: expected at most 332,800"):
+        cifar100.load(folder)
+
+
+def test_a_damaged_archive_is_refused_by_name(tmp_path):
+    path = write_archive(tmp_path / "x.tar.gz", contents())
+    whole = path.read_bytes()
+    for length in range(0, len(whole), len(whole) // 20):
+        path.write_bytes(whole[:length])
+        with pytest.raises(DataError, match=r"x\.tar\.gz: (expected a tar archive|train is not)"):
+            cifar100.load(path)
+    flipped = bytearray(whole)
+    flipped[len(whole) // 2] ^= 1  # in the pixels: only the checksum at the end can tell
+    path.write_bytes(flipped)
+    with pytest.raises(DataError, match=r"x\.tar\.gz: expected a tar archive: "):
+        cifar100.load(path)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from sparse_embed.common.failures import DataError
 from sparse_embed.datasets import dense_embeddings
 from sparse_embed.datasets.examples import split_by_class
 
@@ -59,6 +60,13 @@ def test_integer_labels_need_not_be_dense(tmp_path):
         ({"embeddings": EMBEDDINGS, "labels": np.zeros(6)}, "integers or strings"),
         ({"embeddings": EMBEDDINGS[0], "labels": np.zeros(4, int)}, r"expected embeddings \(n"),
         ({"embeddings": EMBEDDINGS.astype(int), "labels": np.zeros(6, int)}, "of floats"),
+        ({"embeddings": EMBEDDINGS[:0], "labels": np.zeros(0, int)}, r"got \(0, 4\) of float64"),
+        ({"embeddings": EMBEDDINGS, "labels": np.full(6, np.nan)}, "integers or strings"),
+        ({"embeddings": EMBEDDINGS * 1e300, "labels": np.zeros(6, int)}, "not finite float32"),
+        (
+            {"embeddings": EMBEDDINGS, "labels": np.zeros(6, int), "identities": np.ones(3)},
+            "expected `identities` to be names",
+        ),
         (
             {"embeddings": EMBEDDINGS * [1, 1, 1, np.nan], "labels": np.zeros(6, int)},
             "6 rows are not",
@@ -87,7 +95,7 @@ def test_what_the_embed_script_writes_is_read_by_its_path_alone(tmp_path, dtype)
 def test_other_files_are_refused_by_name(tmp_path):
     np.save(tmp_path / "x.npy", EMBEDDINGS)
     with pytest.raises(
-        ValueError, match=r"x.labels.npy: expected .* labels of \S*x.npy: .*No such"
+        DataError, match=r"x.labels.npy: expected the labels of \S*x.npy, found no such file"
     ):
         dense_embeddings.load(tmp_path / "x.npy")
     np.save(tmp_path / "x.labels.npy", np.zeros(5, int))
@@ -96,7 +104,7 @@ def test_other_files_are_refused_by_name(tmp_path):
     np.savez(tmp_path / "x.npz", embeddings=EMBEDDINGS, labels=np.zeros(6, int))
     with pytest.raises(ValueError, match=r"labels_path=y.npy: expected None"):
         dense_embeddings.load(tmp_path / "x.npz", "y.npy")
-    with pytest.raises(ValueError, match=r"none.npz: expected an .npz .*No such file"):
+    with pytest.raises(FileNotFoundError, match=r"No such file.*none.npz"):
         dense_embeddings.load(tmp_path / "none.npz")
     with pytest.raises(ValueError, match=r"x.txt: expected an .npz or .npy file"):
         dense_embeddings.load(tmp_path / "x.txt")

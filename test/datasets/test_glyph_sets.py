@@ -88,10 +88,16 @@ def test_mistakes_are_named(parts, tmp_path):
             glyph_sets.store(tmp_path / "x.npy", [stream], wrong)
     assert list(tmp_path.iterdir()) == []
     np.save(tmp_path / "x.npy", np.zeros((4, 8, 8), np.uint8))
-    with pytest.raises(ValueError, match="labels of length 3: expected 4, as in"):
+    with pytest.raises(ValueError, match=r"x\.npy: labels of shape \(3,\) .* each of the 4 images"):
         glyph_sets.stored_batches(tmp_path / "x.npy", np.zeros(3, np.int32), 2)
     np.save(tmp_path / "x.npy", np.zeros((4, 8, 8)))
     with pytest.raises(ValueError, match="expected uint8 images"):
+        glyph_sets.stored_batches(tmp_path / "x.npy", np.zeros(4, np.int32), 2)
+    np.save(tmp_path / "x.npy", np.zeros((4, 8, 9), np.uint8, order="F"))
+    with pytest.raises(ValueError, match=r"x\.npy: expected images one after the other"):
+        glyph_sets.stored_batches(tmp_path / "x.npy", np.zeros(4, np.int32), 2)
+    (tmp_path / "x.npy").write_bytes((tmp_path / "x.npy").read_bytes()[:-1])
+    with pytest.raises(ValueError, match=r"x\.npy: expected stored images: .* cut off"):
         glyph_sets.stored_batches(tmp_path / "x.npy", np.zeros(4, np.int32), 2)
 
 

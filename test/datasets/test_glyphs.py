@@ -155,7 +155,9 @@ def test_cache_is_keyed_by_the_parameters(tmp_path, quick_render):
     assert len(list(tmp_path.iterdir())) == 2
 
 
-@pytest.mark.parametrize("damage", ["truncated", "flipped", "empty", "other arrays", "pickle"])
+@pytest.mark.parametrize(
+    "damage", ["truncated", "flipped", "empty", "other arrays", "pickle", "labels"]
+)
 def test_broken_cache_is_rendered_again(tmp_path, parts, quick_render, damage):
     glyphs.load(tmp_path)
     (file,) = tmp_path.iterdir()
@@ -169,6 +171,9 @@ def test_broken_cache_is_rendered_again(tmp_path, parts, quick_render, damage):
         file.write_bytes(b"")
     elif damage == "other arrays":
         np.savez(file, images=np.zeros(3))
+    elif damage == "labels":
+        arrays = dict(np.load(file))
+        np.savez(file, **arrays | {"labels": arrays["labels"] + 1})  # one class too many
     else:
         np.savez(file, images=np.array([{}], dtype=object))
     with pytest.warns(UserWarning, match="rendering again"):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from sparse_embed.common.failures import DataError
 from sparse_embed.datasets import image_folder
 
 SHAPE = (12, 10, 3)
@@ -22,7 +23,7 @@ def photos(tmp_path):
     root = tmp_path / "photos"
     files = {
         "cat/colour.jpg": tf.io.encode_jpeg(ramp(12, 10, 3), quality=100),
-        "cat/deep/large.png": tf.io.encode_png(ramp(240, 200, 3)),
+        "cat/large.png": tf.io.encode_png(ramp(240, 200, 3)),
         "cat/wide.JPEG": tf.io.encode_jpeg(ramp(40, 100, 3), quality=100),
         "dog/grey.jpg": tf.io.encode_jpeg(ramp(30, 25, 1), quality=100),
         "dog/grey.png": tf.io.encode_png(ramp(6, 5, 1)),
@@ -54,6 +55,55 @@ def test_folder_per_class(photos):
     # 40 x 100 is scaled to 12 x 30; its middle third is cut out.
     np.testing.assert_allclose(images[2], ramp(12, 30, 3)[:, 10:20] / 255, atol=0.03)
     assert (images[4, :, 0] < images[4, :, -1]).all()
+
+
+def test_folders_within_folders_are_classes_by_their_path(tmp_path, caplog):
+    for name in ("greek/alpha", "greek/beta", "latin/alpha", "digits"):
+        (tmp_path / "letters" / name).mkdir(parents=True)
+        for number in range(2):
+            file = tmp_path / "letters" / name / f"{number}.png"
+            file.write_bytes(tf.io.encode_png(ramp(4, 4, 1)).numpy())
+    with caplog.at_level("WARNING", logger="absl"):
+        examples = image_folder.load(tmp_path / "letters", SHAPE)
+    assert examples.class_names == ("digits", "greek/alpha", "greek/beta", "latin/alpha")
+    assert examples.labels.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert "3 of 4 classes are folders within folders, such as greek/alpha" in message
+
+
+def test_one_level_needs_no_warning(photos, caplog):
+    with caplog.at_level("WARNING", logger="absl"):
+        assert image_folder.load(photos, SHAPE).class_names == ("cat", "dog")
+    assert not caplog.records
+
+
+def test_images_beside_folders_of_images_are_refused(photos):
+    (photos / "cat/young/very").mkdir(parents=True)
+    image_folder.load(photos, SHAPE)  # without images, they are no class
+    (photos / "cat/young/very/1.png").write_bytes((photos / "dog/grey.png").read_bytes())
+    with pytest.raises(
+        DataError, match="photos/cat: holds images and, in young/very, more of them"
+    ):
+        image_folder.load(photos, SHAPE)
+    assert len(image_folder.load_flat(photos, SHAPE)) == 6  # which knows no classes
+
+
+def test_hidden_files_are_ignored_and_links_are_followed_once(photos):
+    (photos / "cat/._colour.jpg").write_bytes(b"what a Mac leaves")
+    (photos / ".thumbnails").mkdir()
+    (photos / ".thumbnails/1.png").write_bytes(b"")
+    (photos / "linked").symlink_to(photos / "dog")
+    (photos / "empty/loop").symlink_to(photos)
+    examples = image_folder.load(photos, SHAPE)
+    assert examples.class_names == ("cat", "dog", "linked")
+    assert np.bincount(examples.labels).tolist() == [3, 2, 2]
+
+
+def test_mirroring_is_an_option(photos):
+    assert image_folder.load(photos, SHAPE).augment is not None
+    examples = image_folder.load(photos, SHAPE, mirror=False)
+    for images, _ in examples.training_batches(8, seed=0).take(4):  # dark left, bright right
+        assert (images[:, :, 0] < images[:, :, -1]).numpy().all()
 
 
 def test_grey_output(photos):

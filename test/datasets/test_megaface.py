@@ -9,6 +9,7 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis.extra import numpy as hnp
 
+from sparse_embed.common.failures import DataError
 from sparse_embed.datasets import megaface
 
 SHAPE = (4, 4, 3)
@@ -78,9 +79,9 @@ def test_distractors_have_no_labels(faces):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("[1", "expected JSON"),
-        ("[" * 100000, "expected JSON"),
-        ("[]", "list of file names"),
+        ("[1", "expected a list of images in JSON"),
+        ("[" * 100000, "expected a list of images in JSON"),
+        ("[]", "no JSON object"),
         ('{"path": ["a", 1]}', "list of file names"),
         ('{"path": ["a"], "id": []}', "`id` to be a list of 1"),
         ('{"path": ["../../etc/passwd"]}', "inside the folder"),
@@ -136,3 +137,12 @@ def test_feature_tree(tmp_path):
     np.testing.assert_array_equal(found, features[[0, 2]])
     with pytest.raises(ValueError, match="a row for each of 3 paths"):
         megaface.write_feature_tree(tmp_path, paths, features[:2], "_net.bin")
+
+
+def test_lists_that_are_not_text_are_refused_by_name(tmp_path):
+    path = tmp_path / "noises.txt"
+    path.write_bytes(b"a.jpg\n\xff\xfe.jpg\n")
+    with pytest.raises(DataError, match=r"noises\.txt: expected a noise list"):
+        megaface.read_noises(path)
+    with pytest.raises(DataError, match=r"noises\.txt: expected a list of images in JSON"):
+        megaface.read_list(path)

@@ -1,6 +1,7 @@
 """RecordIO: MXNet's own files, arbitrary payloads, and every kind of damage."""
 
 import hashlib
+import io
 import json
 import pathlib
 import struct
@@ -10,7 +11,9 @@ import pytest
 import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
+from sparse_embed.common.failures import DataError
 from sparse_embed.datasets import recordio
 from sparse_embed.datasets.examples import split_by_class
 from sparse_embed.datasets.recordio import RecordFile
@@ -118,8 +121,25 @@ def test_training_set_of_mxnet(shared):
         assert examples.labels[row] == image["label"]
     images, labels = all_batches(examples, 3)
     assert labels.tolist() == [image["label"] for image in expected["images"]]
-    pixels = tf.io.decode_jpeg(examples.source.read(5)).numpy()
+    pixels = np.asarray(Image.open(io.BytesIO(examples.source.read(5))))
     np.testing.assert_array_equal(np.round(images[5] * 255), pixels)
+
+
+def test_pixels_of_mxnet(shared):
+    """The pixels that MXNet decodes, to the last bit, in every image whose checksum there is."""
+    folder = shared / "faces/rehearsal/faces_emore"
+    if not folder.is_dir():
+        pytest.skip(f"no record file with the checksums of its pixels in {folder}")
+    expected = json.loads((folder / "pixels_by_mxnet.json").read_text())
+    assert len(expected) >= 64
+    examples = recordio.load(folder)
+    keys = examples.source._keys[examples.rows].tolist()
+    chosen = examples.take(np.array([keys.index(int(key)) for key in expected]))
+    images, labels = all_batches(chosen, 16)
+    assert labels.tolist() == [image["label"] for image in expected.values()]
+    pixels = np.round(images * 255).astype(np.uint8)
+    found = [hashlib.md5(image.tobytes()).hexdigest() for image in pixels]
+    assert found == [image["md5"] for image in expected.values()]
 
 
 # --- arbitrary payloads
@@ -169,6 +189,15 @@ def test_small_training_set(folder):
     np.testing.assert_array_equal(images, expected.astype(np.float32) / np.float32(255))
 
 
+def test_mirroring_is_an_option(folder):
+    assert recordio.load(folder).augment is not None
+    possible = {picture(key).tobytes() for key in range(1, 6)}
+    for mirror in (True, False):
+        batches = recordio.load(folder, mirror=mirror).training_batches(10, seed=0).take(4)
+        pixels = [np.round(image * 255).astype(np.uint8) for x, _ in batches for image in x.numpy()]
+        assert all(image.tobytes() in possible for image in pixels) == (not mirror)
+
+
 def test_scanned_labels_equal_those_of_the_identities(folder):
     scanned = recordio.load(folder, scan_labels=True)
     assert scanned.labels.tolist() == recordio.load(folder).labels.tolist()
@@ -214,7 +243,7 @@ def offset_of(folder, key: int) -> int:
         (header(0.0), "zero-length image"),
         (header(0.0, image=b"no image"), "cannot be decoded"),
         (header(0.0, image=png(2)[:-20]), "cannot be decoded"),
-        (header(0.0, image=png(2, size=9)), "cannot be decoded"),
+        (header(0.0, image=png(2, size=9)), "cannot be decoded: PNG of 9 x 9 .* expected 8 x 8"),
         (b"short", "too few for the header"),
         (struct.pack("<IfQQ", 10**6, 0.0, 0, 0), "too few for 1000000 labels"),
     ],
@@ -299,6 +328,8 @@ def test_an_index_that_points_outside(folder, offset):
         ("1\tx\n", "expected lines `key offset`"),
         ("1\t0\t0\n", "2 numbers per line"),
         ("", "the index is empty"),
+        ("1\t99999999999999999999\n", "train.idx: expected lines `key offset`"),
+        ("\x00\x01", "train.idx: expected lines `key offset`"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:loadtxt")
@@ -324,14 +355,42 @@ def test_impossible_header_costs_no_memory(folder):
         recordio.load(folder)
 
 
+def test_far_more_classes_than_images_are_refused(folder):
+    """Each class has a name: a file of ten bytes could ask for a gigabyte."""
+    (folder / "property").write_text("16000000,8,8")
+    with pytest.raises(ValueError, match=r"property: 16000000 classes, but train.rec holds \d+ im"):
+        recordio.load(folder)
+    (folder / "property").write_text("500,8,8")
+    assert recordio.load(folder).num_classes == 500
+
+
 def test_identities_that_overlap(folder):
     damaged(folder, 7, lambda _: header(2.0, 4.0))
     with pytest.raises(ValueError, match="key 2 is in no identity's range, or in two"):
         recordio.load(folder)
 
 
-@pytest.mark.parametrize("text", ["", "3,8", "3,8,x", "0,8,8", "99999999999,8,8"])
+@pytest.mark.parametrize("scan_labels", [False, True])
+def test_identities_without_images(tmp_path, scan_labels):
+    write(tmp_path, {0: header(1, 3), 1: header(1, 1), 2: header(1, 1)})
+    (tmp_path / "property").write_text("3,8,8\n")
+    with pytest.raises(DataError, match=r"train\.rec: identities without images"):
+        recordio.load(tmp_path, scan_labels=scan_labels)
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"3,8", b"3,8,x", b"0,8,8", b"99999999999,8,8", b"\xff\xfe", b"9" * 5000]
+)
 def test_damaged_property(folder, text):
-    (folder / "property").write_text(text)
-    with pytest.raises(ValueError, match="property: expected `classes,height,width`"):
+    (folder / "property").write_bytes(text)
+    with pytest.raises(DataError, match="property: expected `classes,height,width`"):
+        recordio.load(folder)
+
+
+def test_absurd_sizes_and_an_absent_property(folder):
+    (folder / "property").write_text("3,1000000,1000000")
+    with pytest.raises(DataError, match="1000000 x 1000000 pixels: expected at most 4096 x 4096"):
+        recordio.load(folder)
+    (folder / "property").unlink()
+    with pytest.raises(DataError, match=r"property: no such file.*`classes,height,width`.* im2rec"):
         recordio.load(folder)

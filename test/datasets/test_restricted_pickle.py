@@ -146,6 +146,7 @@ def test_memory_is_bounded_by_the_file():
     assert peak < 2**23
 
 
+@pytest.mark.filterwarnings("ignore:invalid escape sequence:DeprecationWarning")  # of pickletools
 @given(
     protocol=st.integers(2, 5),
     damage=st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), max_size=8),
@@ -217,3 +218,9 @@ def test_bombs_cost_memory_and_time_in_proportion_to_their_size(name):
     finally:
         tracemalloc.stop()
     assert peak < 1_000_000 + 40 * len(data)
+
+
+@pytest.mark.parametrize("data", [b"\x80\x02cnumpy\ndtype\n.", b"\x80\x02](cnumpy\nndarray\ne."])
+def test_a_name_is_no_value(data):
+    with pytest.raises(restricted_pickle.RestrictedPickleError, match="a name in place of a value"):
+        restricted_pickle.loads(data, "names.bin")

@@ -135,14 +135,14 @@ def cifar100_results(tmp_path_factory):
     for name, (_, (flops, *precisions)) in PAPER.items():
         values = (flops, *(precision / 100 for precision in precisions))
         metrics = dict(zip(METRICS, values, strict=True))
-        method = name.split("_")[1]
+        method = name.split("_")[0]
         points = [(2.0, True, metrics)]
         if method in ("flops", "l1"):
             points.append((4.0, False, {key: value / 2 for key, value in metrics.items()}))
         for weight, chosen, found in points:
             save_record(
-                folder / "records", f"cifar100-{name}-{weight:g}", {},
-                experiment="cifar100", data="cifar100", method=method, model=name, chosen=chosen,
-                setting={"weight": weight}, train_seconds=60.0, **found,
+                folder / "records", f"cifar100-fast_{name}-{weight:g}", {},
+                experiment="cifar100", data="cifar100", method=method, model=f"fast_{name}",
+                chosen=chosen, setting={"weight": weight}, train_seconds=60.0, **found,
             )  # fmt: skip
     return folder

@@ -27,35 +27,37 @@ def photos(tmp_path):
 
 
 def run(**values):
-    with flagsaver.flagsaver(layout="image_folder", num_shards=2, **values):
+    with flagsaver.flagsaver(**{"dataset": "image_folder", "num_shards": 2, **values}):
         prepare_data.main()
 
 
 def test_shards_are_made_and_counted(photos, tmp_path, capsys):
     target = tmp_path / "shards"
-    run(source=str(photos), shards_dir=str(target), resize=["8", "6"], on_error="skip")
+    run(data_dir=str(photos), shards_dir=str(target), image_size=8, on_error="skip")
     assert "6 images of 2 classes in 2 shards; 1 broken images skipped" in capsys.readouterr().out
     shards = tfrecords.open_shards(target)
-    assert (len(shards), shards.shape) == (6, (8, 6, 3))
+    assert (len(shards), shards.shape) == (6, (8, 8, 3))
 
 
 def test_a_broken_image_ends_it_in_one_sentence(photos, tmp_path):
     with pytest.raises(UsageError, match=r"broken.png: cannot be decoded"):
-        run(source=str(photos), shards_dir=str(tmp_path / "shards"))
-    with pytest.raises(UsageError, match="--resize=8: expected H,W"):
-        run(source=str(photos), shards_dir=str(tmp_path / "shards"), resize=["8"])
+        run(data_dir=str(photos), shards_dir=str(tmp_path / "shards"))
+    with pytest.raises(
+        UsageError, match="--dataset=glyphs: expected one of recordio, image_folder"
+    ):
+        run(dataset="glyphs", data_dir=str(photos), shards_dir=str(tmp_path / "shards"))
 
 
 def test_a_missing_source_costs_one_line(tmp_path):
     result = subprocess.run(
         [
             *(sys.executable, "-m", "sparse_embed.experiments.prepare_data"),
-            *(f"--source={tmp_path}", f"--shards_dir={tmp_path}/shards"),
+            *("--dataset=recordio", f"--data_dir={tmp_path}", f"--shards_dir={tmp_path}/shards"),
         ],
         capture_output=True,
         text=True,
         check=False,
     )
     assert result.returncode == 2
-    expected = f"prepare_data: --source={tmp_path}: expected a folder that holds train.rec\n"
+    expected = f"prepare_data: --data_dir={tmp_path}: expected a folder that holds train.rec\n"
     assert result.stderr == expected

@@ -83,6 +83,7 @@ def test_search_finds_far_more_than_chance(runs):
     for record in records:
         assert record["recall_at_1"] > 20 / classes
         assert record["method"] in result.stdout
+    assert "re-ranked: at most 1000 rows scoring at least 0.25" in result.stdout
 
 
 def test_a_head_is_trained_on_what_embed_wrote(runs):

@@ -21,6 +21,11 @@ def run(script, *arguments):
         ("train", ["--model_dir=x", "--steps=many"], ["--steps=many"]),
         ("train", ["--model_dir=x", "steps=5"], ["steps=5", "--flag=value"]),
         ("train", ["--preset=vgg"], ["--preset=vgg", "glyphs_flops"]),
+        ("train", ["--preset=" + "x" * 5000], ["--preset=xxx", "glyphs_flops"]),
+        ("train", ["--preset=../presets/glyphs_dense"], ["--preset=../presets", "glyphs_flops"]),
+        ("train", ["--stderrthreshold=loud"], ["--stderrthreshold", "loud"]),
+        ("train", ["--model_dir=~nobody-of-this-name/x"], ["--model_dir=~nobody", "folder"]),
+        ("train", ["--learning_rate=nan"], ["--learning_rate=nan", "finite"]),
         ("train", ["--preset", "cifar100_dense"], ["--dataset=cifar100 needs --data_dir"]),
         ("train", [], ["--model_dir", "not given"]),
         ("train", ["--model_dir={file}/x"], ["--model_dir={file}/x", "folder"]),
@@ -31,7 +36,13 @@ def run(script, *arguments):
         ),
         ("embed", ["--model_dir={nowhere}"], ["--model_dir={nowhere}", "train.json"]),
         ("search", ["--database={nowhere}"], ["--database={nowhere}", "exists"]),
-        ("search", ["--database={file}"], ["--database={file}", "not an embedding file"]),
+        ("search", ["--database={file}"], ["--database={file}", "expected an embedding file"]),
+        ("search", ["--threshold=0.5"], ["--threshold=0.5", "shortlist", "--dense_database"]),
+        ("search", ["--k=5"], ["--k=5", "shortlist", "--dense_database"]),
+        ("search", ["--threshold=low"], ["--threshold=low"]),
+        ("report", ["--output=report.html"], ["output", "--help"]),
+        ("evaluate_gallery", ["--k=5"], ["'k'", "--help"]),
+        ("evaluate_verification", ["--distractors=5"], ["distractors", "--help"]),
         ("reproduce", ["--run_dir={file}"], ["--run_dir={file}", "folder"]),
     ],
 )
@@ -46,6 +57,20 @@ def test_mistake_costs_one_line(tmp_path, script, arguments, expected):
     assert lines[0].startswith(f"{script}: ")
     for text in expected:
         assert text.format(**paths) in lines[0]
+
+
+def test_threshold_is_a_number_or_none():
+    """Also below 0, which scores of signed embeddings can be; `none` alone is no limit."""
+    from absl import flags as absl_flags
+    from absl.testing import flagsaver
+
+    from sparse_embed.flags.retrieval import THRESHOLD
+
+    with flagsaver.flagsaver():
+        for text, value in (("0.5", 0.5), ("0", 0.0), ("-1", -1.0), ("none", None)):
+            absl_flags.FLAGS(["script", f"--threshold={text}"])
+            assert THRESHOLD.value == value
+    assert absl_flags.FLAGS["threshold"].default == 0.25
 
 
 def test_help_names_the_flags():
@@ -75,6 +100,14 @@ def test_bugs_keep_their_traceback(tmp_path):
     [
         ("app.UsageError('--x=1: expected\\n   2')", 2, "failing: --x=1: expected 2"),
         ("app.Failure('it diverged')", 1, "failing: it diverged"),
+        (
+            "OSError(28, 'No space left on device', 'a.npz')",
+            4,
+            "failing: a.npz: No space left on device",
+        ),
+        ("FileNotFoundError(2, 'No such file', 'b.npz')", 2, "failing: b.npz: No such file"),
+        ("OSError('a text alone')", 2, "failing: a text alone"),
+        ("MemoryError()", 4, "failing: out of memory"),
     ],
 )
 def test_failures_end_the_script_with_their_code_and_one_line(tmp_path, raised, code, line):

@@ -17,6 +17,7 @@ from sparse_embed.flags.train_config import (
     DataConfig,
     LoggingConfig,
     ModelConfig,
+    OptimizationConfig,
     TrainConfig,
 )
 
@@ -41,6 +42,25 @@ def test_flags_without_values_give_the_defaults(parsed, config_class):
 def test_flags_end_in_the_field_of_the_same_name(parsed):
     parsed("--embedding_dim=64", "--activation=soft_threshold")
     assert from_flags(ModelConfig) == ModelConfig("convnet", 64, "soft_threshold")
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        *("--learning_rate=nan", "--learning_rate=inf", "--margin=-inf", "--width=1e400"),
+        *("--initial_probability=nan", f"--steps={2**63}", f"--seed={10**30}"),
+    ],
+)
+def test_numbers_that_nothing_can_be_computed_with_are_refused(parsed, argument):
+    """absl itself lets NaN pass all bounds, and integers of any size."""
+    name, _ = argument.removeprefix("--").split("=")
+    with pytest.raises(absl_flags.IllegalFlagValueError, match=name):
+        parsed(argument)
+
+
+def test_large_numbers_are_fine(parsed):
+    parsed("--margin=1e300", f"--seed={2**63 - 1}")
+    assert from_flags(OptimizationConfig).seed == 2**63 - 1
 
 
 def test_configs_are_frozen():

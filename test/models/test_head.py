@@ -218,6 +218,79 @@ def test_arcface_head_gradients_are_finite_and_orthogonal_to_the_weights():
     )
 
 
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_arcface_head_gradients_equal_those_of_float64(jit_compile):
+    """Against NumPy's normalise-then-multiply in float64, by the chain rule through both norms."""
+    x, g = RNG.normal(size=(6, 16)), RNG.normal(size=(6, 9))
+    w = RNG.normal(size=(16, 9)) * np.geomspace(1e-6, 1e3, 9)  # columns of very different lengths
+    w[:, 4] = 0
+    x[2] = 0
+    head = ArcFaceHead(9)
+    head.build((None, 16))
+    head.class_weights.assign(w)
+
+    @tf.function(jit_compile=jit_compile)
+    def run(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = head(x)
+            total = tf.reduce_sum(y * tf.constant(g, tf.float32))
+        return y, *tape.gradient(total, [x, *head.trainable_variables])
+
+    y, dx, dw = (value.numpy() for value in run(tf.constant(x, tf.float32)))
+
+    def unit(v, axis):
+        norm = np.linalg.norm(v, axis=axis, keepdims=True)
+        return np.divide(v, norm, out=np.zeros_like(v), where=norm > 0), norm
+
+    def through_norm(v, upstream, axis):
+        u, norm = unit(v, axis)
+        across = upstream - u * np.sum(upstream * u, axis=axis, keepdims=True)
+        return np.divide(across, norm, out=np.zeros_like(v), where=norm > 0)
+
+    rows, columns = unit(x, 1)[0], unit(w, 0)[0]
+    expected = through_norm(w, rows.T @ g, 0)
+    np.testing.assert_allclose(y, rows @ columns, atol=1e-6)
+    np.testing.assert_allclose(dx, through_norm(x, g @ columns.T, 1), rtol=1e-4, atol=1e-5)
+    scale = np.maximum(np.abs(expected).max(axis=0), 1e-30)
+    np.testing.assert_allclose(dw / scale, expected / scale, atol=1e-5)
+    assert np.all(dw[:, 4] == 0)
+    assert np.all(dx[2] == 0)
+
+
+def test_arcface_head_makes_no_needless_copy_of_the_class_weights():
+    """The squares for the norms; the gradient of products and of norms, and their sum."""
+    head = ArcFaceHead(31)
+    head.build((None, 17))
+
+    @tf.function
+    def run(x):
+        with tf.GradientTape() as tape:
+            total = tf.reduce_sum(tf.square(head(x)))
+        return tape.gradient(total, head.trainable_variables)
+
+    graph = run.get_concrete_function(tf.TensorSpec((5, 17))).graph
+    needed, left = set(), [value.op for value in graph.outputs]
+    while left:  # what nothing needs, TensorFlow leaves out
+        operation = left.pop()
+        if operation.name not in needed:
+            needed.add(operation.name)
+            left += [value.op for value in operation.inputs]
+    made = [
+        operation.type
+        for operation in graph.get_operations()
+        if operation.name in needed
+        and any(tuple(value.shape) in ((17, 31), (31, 17)) for value in operation.outputs)
+    ]
+    references = ("ReadVariableOp", "Identity", "IdentityN")  # of what is there already
+    assert sorted(kind for kind in made if kind not in references) == [
+        "AddN",
+        "MatMul",
+        "Mul",
+        "Square",
+    ]
+
+
 @pytest.mark.parametrize("num_classes", [0, -3, 2.5, None])
 def test_arcface_head_rejects(num_classes):
     with pytest.raises(ValueError, match=r"num_classes=.*expected an integer >= 1"):

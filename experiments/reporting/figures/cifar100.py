@@ -7,9 +7,9 @@ from matplotlib.figure import Figure
 
 from sparse_embed.experiments.evaluation.records import Record
 from sparse_embed.experiments.reporting import drawing, selection
-from sparse_embed.experiments.reporting.cifar100_table import METRICS, PAPER, in_table
+from sparse_embed.experiments.reporting.cifar100_table import METRICS, OWN, PAPER, SERIES, in_table
 
-MODELS = ("fast_flops", "fast_l1")
+ROWS = ("flops", "l1")
 PANELS = {
     "precision_at_4_train": "test images among the training images",
     "precision_at_4_test": "test images among each other",
@@ -19,7 +19,8 @@ PANELS = {
 def points(records: list[Record]) -> list[Record]:
     """Returns the records shown, by rising cost."""
     what = "CIFAR-100 at several weights"
-    found = selection.needed(records, what, experiment="cifar100", model=MODELS)
+    models = tuple(series.prefix + row for series in SERIES for row in ROWS)
+    found = selection.needed(records, what, experiment="cifar100", model=models)
     return sorted(found, key=lambda record: record["flops_per_row"])
 
 
@@ -28,17 +29,22 @@ def draw(records: list[Record]) -> Figure:
     shown = points(records)
     figure, axes = drawing.new_figure(len(PANELS))
     for axis, (key, title) in zip(axes[0], PANELS.items(), strict=True):
-        for name in MODELS:
-            curve = selection.select(shown, model=name)
-            if not curve:
+        for name in ROWS:
+            look = drawing.look(name)
+            curves = [(s, selection.select(shown, model=s.prefix + name)) for s in SERIES]
+            for series, curve in curves:
+                if not curve:
+                    continue
+                costs = [record["flops_per_row"] for record in curve]
+                percent = [100 * record[key] for record in curve]
+                line = ("--" if series is OWN else "-") + look.marker
+                style = {"color": look.colour, "fillstyle": "left" if series is OWN else "full"}
+                axis.plot(costs, percent, line, **style, label=f"{look.label}, {series.network}")
+                if (record := in_table(curve, series.prefix + name)) is not None:
+                    place = record["flops_per_row"], 100 * record[key]
+                    axis.plot(*place, look.marker, **style, markersize=11)
+            if not any(curve for _, curve in curves):
                 continue
-            look = drawing.look(curve[0]["method"])
-            costs = [record["flops_per_row"] for record in curve]
-            percent = [100 * record[key] for record in curve]
-            axis.plot(costs, percent, "-" + look.marker, color=look.colour, label=look.label)
-            if (record := in_table(curve, name)) is not None:
-                place = record["flops_per_row"], 100 * record[key]
-                axis.plot(*place, look.marker, color=look.colour, markersize=11)
             row, numbers = PAPER[name]
             paper = dict(zip(METRICS, numbers, strict=True))
             hollow = {"color": look.colour, "markerfacecolor": "none", "markersize": 11}
@@ -54,6 +60,7 @@ def caption(records: list[Record]) -> str:
     return (
         "Precision among the four nearest images without re-ranking, d = 64, against multiply-adds "
         "per row; upper left is better. Each curve is one training run with rising weights of its "
-        "penalty. Large points are in the table, chosen on validation images within the paper's "
-        f"cost; hollow points are the paper's. {selection.origin(points(records))}"
+        f"penalty, dashed and half filled with {OWN.network}, the paper's own. Large points are in "
+        "the table, chosen on validation images within the paper's cost; hollow points are the "
+        f"paper's. {selection.origin(points(records))}"
     )

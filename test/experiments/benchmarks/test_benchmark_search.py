@@ -70,7 +70,7 @@ def test_a_workload_can_be_read(tmp_path):
     done = run(
         *files,
         "--methods=Algorithm1,dense,baselines",
-        "--threshold=-1",
+        "--threshold=none",
         "--k=40",
         "--dense_dims=64",
         "--num_threads=1",

@@ -80,6 +80,7 @@ def test_noise_is_left_out_and_said_so(faces):
         "distractor_noise_list": "noises.txt",
         "noisy_distractors_left_out": 1,
     }
+    assert 0 < found.provenance["seconds_per_image"] < 300
     encoder = tf.keras.models.load_model(faces / "run" / "encoder.keras")
     images = megaface.read_list(faces / "probes.json")
     pixels = [tf.io.decode_png((faces / "images" / path).read_bytes()) for path in images.paths[:6]]

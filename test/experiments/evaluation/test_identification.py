@@ -105,6 +105,23 @@ def test_every_method_and_setting_has_a_record(folder):
     assert counts == expected | {"dense": 1, "sdh": 1, "hnsw": 4}
 
 
+def test_every_method_fits_a_database_of_few_rows(files, tmp_path):
+    """65 rows: one list of IVF-PQ for all of them, shortlists longer than the database."""
+    done = run("evaluate_megaface", *arguments(files, tmp_path), "--distractors=5")
+    assert done.returncode == 0, done.stderr
+    found = records.load(tmp_path, "megaface")
+    methods = {record["method"] for record in found}
+    assert methods == {"flops", "l1", "sdh", "dense", "pca", "lsh", "ivfpq", "hnsw"}
+    assert {record["distractors"] for record in found} == {5}
+    assert find(tmp_path, "ivfpq", reranked=True)["setting"]["nlist"] == 1
+    # Among 65 rows, a shortlist of all re-ranked is exhaustive search.
+    exhaustive = find(tmp_path, "dense")["recall_at_1"]
+    for method in ("pca", "lsh", "ivfpq"):
+        for record in found:
+            if record["method"] == method and record["reranked"]:
+                assert record["recall_at_1"] == exhaustive
+
+
 def test_recalls_are_those_of_the_protocol(folder, files):
     dense = files["dense"][1].astype(np.float32)
     probes, distractors = dense[:60], dense[60:]

@@ -1,6 +1,9 @@
+import json
+
 import numpy as np
 import pytest
 
+from sparse_embed.common.failures import DataError
 from sparse_embed.experiments.evaluation import records
 
 
@@ -63,3 +66,34 @@ def test_names_are_safe_and_tell_settings_apart():
     assert records.record_name(key | {"distractors": 9}, "reranked") == (
         "a_b-x_y-9-ivfpq-nprobe=50-reranked"
     )
+
+
+def test_damaged_records_are_refused_by_name(case):
+    folder, source, _, make = case
+    records.update(folder, KEY, [source], make)
+    path = folder / f"{NAME}.json"
+    whole = json.loads(path.read_text())
+    for content in (b"", path.read_bytes()[:-40], b"\xff", b"[1]"):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=r"48\.json: expected an evaluation record"):
+            records.load(folder)
+        with pytest.raises(DataError, match=r"48\.json: expected an evaluation record"):
+            records.update(folder, KEY, [source], make)
+    changes = {"experiment": 3, "setting": [], "name": "../other", "provenance": {"time": 3}}
+    for key, value in changes.items():
+        path.write_text(json.dumps(whole | {key: value}))
+        with pytest.raises(DataError, match=r"48\.json: expected an evaluation record"):
+            records.load(folder)
+    path.write_text(json.dumps({key: value for key, value in whole.items() if key != "method"}))
+    with pytest.raises(DataError, match=r"48\.json: 'method' is missing"):
+        records.load(folder)
+    path.write_text(json.dumps(whole))
+    (record,) = records.load(folder)
+    with pytest.raises(DataError, match=r"48\.json: 'recall_at_7' is missing"):
+        record["recall_at_7"]
+    arrays = folder / f"{NAME}.npz"
+    with pytest.raises(DataError, match=r"48\.npz: 'scores' is missing"):
+        records.load_arrays(folder, record)["scores"]
+    arrays.write_bytes(arrays.read_bytes()[:-30])
+    with pytest.raises(DataError, match=r"48\.npz: expected the raw results of a record"):
+        records.load_arrays(folder, record)

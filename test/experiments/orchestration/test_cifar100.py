@@ -12,7 +12,8 @@ from absl.testing import flagsaver
 from sparse_embed.common.failures import Failure, UsageError
 from sparse_embed.experiments import cifar100
 from sparse_embed.experiments.evaluation import records
-from sparse_embed.experiments.evaluation.cifar100 import chosen
+from sparse_embed.experiments.evaluation.cifar100 import chosen, evaluate_run
+from sparse_embed.experiments.reporting.cifar100_table import FAST
 from sparse_embed.experiments.training.run import Run
 from sparse_embed.flags import app, training
 from sparse_embed.flags.train_config import TrainConfig
@@ -72,6 +73,19 @@ def test_trains_evaluates_and_reports_what_is_missing(archive, tmp_path, capfd):
     assert "64.00 / 64.00" in rows[2]
     assert "0.40 / -" in rows[6]
 
+    # Few images: the first ones of the official order.
+    (tmp_path / "few").mkdir()
+    evaluate_run(Run.open(folder / "fast_dense"), str(archive), tmp_path / "few", None, images=30)
+    (few,) = records.load(tmp_path / "few")
+    assert (few["queries"], few["flags"]["images"]) == (30, 30)
+    assert record["queries"] == 200
+    hits, all_hits = (
+        records.load_arrays(path, found)["train_hits"]
+        for path, found in ((tmp_path / "few", few), (folder / "records", record))
+    )
+    assert len(hits) == 30
+    assert hits.sum() < all_hits[:30].sum()  # at most one training image of a class is among 30
+
     # Other flags are refused by the run that has ended; nothing is trained again.
     with pytest.raises(Failure, match="step 'train cifar100 fast_dense' ended with exit code 2"):
         call(capfd, *arguments, *short, "--only=fast_dense", "--seed=8")
@@ -79,7 +93,7 @@ def test_trains_evaluates_and_reports_what_is_missing(archive, tmp_path, capfd):
 
 
 def test_unknown_model_is_told_with_the_choices(archive, tmp_path, capfd):
-    with pytest.raises(UsageError, match=r"--only=vgg: expected some of fast_dense, .*fast_l1"):
+    with pytest.raises(UsageError, match=r"--only=vgg: expected some of dense, .*fast_l1"):
         call(capfd, f"--data_dir={archive}", f"--run_dir={tmp_path}", "--only=vgg")
 
 
@@ -116,4 +130,4 @@ def test_recorded_runs_are_those_of_the_presets(record):
 
 
 def test_each_recorded_model_has_one_row_of_the_table():
-    assert sorted(r["model"] for r in RECORDED if r["chosen"]) == sorted(cifar100.PAPER)
+    assert sorted(r["model"] for r in RECORDED if r["chosen"]) == sorted(FAST.models)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -9,8 +10,8 @@ import time
 
 import pytest
 
-from sparse_embed.common.failures import Failure
-from sparse_embed.experiments.orchestration import plans, steps
+from sparse_embed.common.failures import DataError, Failure, MachineError
+from sparse_embed.experiments.orchestration import paper_plan, plans, steps
 
 # Three steps, of which the second waits for a file the first time it is run.
 DRIVER = """
@@ -67,6 +68,55 @@ def test_killed_with_its_step_and_called_again(tmp_path):
     done = json.loads((tmp_path / steps.STEPS).read_text())
     assert list(done) == ["one", "two", "three"]
     assert all(step["seconds"] >= 0 for step in done.values())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
+def test_signal_reaches_the_step_and_the_next_call_goes_on(tmp_path, number):
+    """It is sent to the process alone, not to its group, as `kill` does."""
+    process = start(tmp_path)
+    wait_for(tmp_path, "one two ")
+    os.kill(process.pid, number)
+    output, _ = process.communicate(timeout=60)
+    assert f"Interrupted: stopped by {number.name} in step 'two'; call again" in output
+    (tmp_path / "go").touch()
+    finish(start(tmp_path))
+    assert (tmp_path / "ran").read_text() == "one two two three "
+
+
+# One step, a training run, which is told to stop, and goes on the next time.
+TRAINING = """
+import pathlib, sys
+from sparse_embed.experiments.orchestration import steps
+folder = pathlib.Path(sys.argv[1])
+flags = ["--dataset=dense_embeddings", f"--data_dir={sys.argv[2]}", "--model=linear"]
+flags += ["--embedding_dim=16", "--width=0.03", "--batch_size=32", "--steps=1000"]
+flags += ["--summary_every=100", "--checkpoint_every=100", "--model_dir", folder / "run"]
+train = steps.script("train", ["train", *flags], [folder / "run" / "train.json"], 10)
+from sparse_embed.flags import app
+sys.argv = sys.argv[:1]
+app.run(lambda: steps.run_all([train], folder))
+"""
+
+
+def test_stopped_training_goes_on_from_the_step_it_had_reached(vectors, tmp_path):
+    command = [sys.executable, "-c", TRAINING, str(tmp_path), str(vectors)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "run" / "checkpoints" / "last.weights.h5").exists():
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.terminate()
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 143, errors
+    assert "stopped by SIGTERM in step 'train'; call again to go on from there" in errors
+    (log,) = (tmp_path / "logs").glob("*.log")
+    (reached,) = map(int, re.findall(r"stopped by SIGTERM at step (\d+) of 1000", log.read_text()))
+    assert 100 <= reached < 1000
+    subprocess.run(command, check=True, timeout=300)
+    assert f" {reached}/1000 [" in log.read_text().split("$ python")[2]
+    curves = json.loads((tmp_path / "run" / "train.json").read_text())["curves"]
+    assert [row["step"] for row in curves] == list(range(100, 1001, 100))
 
 
 def test_killed_alone_its_step_ends_before_the_next_call_goes_on(tmp_path):
@@ -142,6 +192,12 @@ def test_notes_of_an_earlier_version_count_as_not_done(tmp_path):
     assert steps.todo([step], old) == [step]
 
 
+def test_a_step_that_the_machine_stopped_ends_all_with_its_code(tmp_path):
+    full = simple(tmp_path, "b", code=f"import sys; sys.exit({MachineError.exit_code})")
+    with pytest.raises(MachineError, match="step 'b' ended with exit code 4"):
+        steps.run_all([full], tmp_path)
+
+
 def test_failures_show_the_log_and_are_run_again(tmp_path, capsys):
     bad = simple(tmp_path, "b", code="import sys; print('the reason'); sys.exit(7)")
     with pytest.raises(Failure, match=r"step 'b' ended with exit code 7; see .*b\.log"):
@@ -158,6 +214,36 @@ def test_a_step_without_its_file_has_failed(tmp_path):
         steps.run_all([idle], tmp_path)
 
 
+HUNGRY = """
+import pathlib, sys
+from sparse_embed.experiments.orchestration import steps
+folder = pathlib.Path(sys.argv[1])
+hold = "bytearray(b'x') * (600 << 20)"
+child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {hold!r}])"
+codes = {"a": "pass", "b": hold, "c": "pass", "d": child}
+steps.run_all([steps.Step(name, ("-c", c), (folder,), 1.0) for name, c in codes.items()], folder)
+"""
+
+
+def test_peak_memory_of_each_step_is_told_and_kept(tmp_path):
+    """Of four steps the second holds 600 MiB, and so does a process that the fourth waits for.
+
+    They are started by a small process: Linux tells no less than what that holds itself.
+    """
+    for call in ("first", "again"):
+        command = [sys.executable, "-c", HUNGRY, str(tmp_path)]
+        result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        peaks = {name: entry["peak_bytes"] / 2**20 for name, entry in done(tmp_path).items()}
+        for name in "bd":
+            assert 600 < peaks[name] < 700
+        for name in "ac":
+            assert 1 < peaks[name] < 300
+        assert re.search(r"largest peak memory: 0\.6 GiB, step '[bd]'", result.stderr)
+        told = re.findall(r"^\W*(.): \d+ s, peak memory (.*) GiB", result.stderr, re.M)
+        assert [name for name, _ in told] == (["a", "b", "c", "d"] if call == "first" else [])
+        assert call == "again" or dict(told)["b"] == "0.6"
+
+
 def test_estimate_follows_what_was_measured():
     """60 s of belief in the expectation: (60 + 240) / (60 + 60) = 2.5 times slower."""
     ended = [steps.Step("a", (), (), 60.0)]
@@ -170,16 +256,18 @@ def test_estimate_follows_what_was_measured():
 
 def all_plans(folder):
     weights = {"flops": [1.0, 2.0], "l1": [0.5]}
+    data, _ = paper_plan.find_data(folder)
     return {
         "quick": plans.quick(folder),
         "full": plans.full(folder),
-        "paper": plans.paper(folder, folder),
+        "paper": paper_plan.paper(folder, data),
+        "rehearsal": paper_plan.paper(folder, data, paper_plan.REHEARSAL),
         "glyphs": plans.glyphs(folder, weights, 4, 100, 20, ["--steps=3"], "sparse"),
-        "cifar100": plans.cifar100(folder, folder / "archive", ["fast_l1"], ["--xla=True"]),
+        "cifar100": paper_plan.cifar100(folder, folder / "archive", ["fast_l1", "sdh_k2"]),
     }
 
 
-@pytest.mark.parametrize("name", ["quick", "full", "paper", "glyphs", "cifar100"])
+@pytest.mark.parametrize("name", ["quick", "full", "paper", "rehearsal", "glyphs", "cifar100"])
 def test_steps_of_every_plan_name_flags_that_exist(name, tmp_path):
     """Every script that a step runs knows the step's flags and takes their values."""
     found = all_plans(tmp_path)[name]
@@ -209,21 +297,8 @@ def test_planning_leaves_no_trace_and_steps_come_after_what_they_need(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_weights_of_the_paper_are_those_of_the_presets():
-    assert list(plans.paper_runs("resnet101").values()) == [50, 100, 200, 630, 2, 3, 5, 6]
-    assert list(plans.paper_runs("mobilefacenet"))[:2] == ["flops_200", "flops_300"]
-
-
-def test_paper_says_what_is_missing_and_where_to_put_it(tmp_path):
-    data = tmp_path / "data"
-    (data / "faces_emore").mkdir(parents=True)
-    (data / "faces_emore" / "train.rec").touch()
-    command = [sys.executable, "-m", "sparse_embed.experiments.reproduce", "--extent=paper"]
-    command += [f"--data_root={data}", f"--run_dir={tmp_path / 'runs'}"]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert result.returncode == 2
-    lines = result.stderr.strip().splitlines()
-    assert f"missing: {data / 'megaface' / 'facescrub_aligned'} (folder of" in result.stderr
-    assert "train.rec (" not in result.stderr
-    assert len(lines) == len(plans.PAPER_DATA)  # all but one, and the summary
-    assert not (tmp_path / "runs").exists()
+@pytest.mark.parametrize("content", [b"", b"[1]", b"{", b'{"a": 3}', b'{"a": {"command": 3}}'])
+def test_damaged_notes_are_refused_by_name(tmp_path, content):
+    (tmp_path / steps.STEPS).write_bytes(content)
+    with pytest.raises(DataError, match=r"steps\.json: expected "):
+        steps.run_all([simple(tmp_path, "a")], tmp_path)

@@ -122,13 +122,37 @@ def test_cifar100():
     """The paper's own table: 0.40 is less than half of 1.18; precision above l1 everywhere."""
     kind = {"experiment": "cifar100", "chosen": True}
     run = [
-        {**kind, "model": name, **dict(zip(METRICS, row, strict=True))}
+        {**kind, "model": f"fast_{name}", **dict(zip(METRICS, row, strict=True))}
         for name, (_, row) in PAPER.items()
     ]
     assert verdict(run, claims.cheaper_than_sdh).held
     assert verdict(run, claims.better_than_l1_on_cifar100).held
     change(run, "precision_at_4_test", 0.5, model="fast_flops")
     assert verdict(run, claims.better_than_l1_on_cifar100).held is False
+
+
+def test_cifar100_is_judged_with_the_papers_own_network_if_there_is_a_record_of_it():
+    kind = {"experiment": "cifar100", "chosen": True}
+    run = [
+        {**kind, "model": prefix + name, **dict(zip(METRICS, row, strict=True))}
+        for prefix in ("fast_", "")
+        for name, (_, row) in PAPER.items()
+    ]
+    change(run, "flops_per_row", 2.0, model="flops")
+    found = verdict(run, claims.cheaper_than_sdh)
+    assert found.held is False
+    assert found.numbers.startswith("network in network: 2.00 against 1.18")
+    # Half of its rows are no reason to take the other half from another network.
+    found = verdict([r for r in run if r["model"] != "sdh_k1"], claims.cheaper_than_sdh)
+    assert (found.held, found.word) == (None, "not measured")
+    fast = [r for r in run if r["model"].startswith("fast_")]
+    assert verdict(fast, claims.cheaper_than_sdh).numbers.startswith("haarnet: 0.40 against 1.18")
+
+
+def test_a_rehearsal_judges_nothing():
+    found = claims.unjudged("rehearsal")
+    assert [v.claim for v in found] == [claim.text for claim in claims.CLAIMS]
+    assert {(v.held, v.word) for v in found} == {(None, "not judged: rehearsal")}
 
 
 def test_what_is_judged_on_recorded_results_says_so(recorded_run, cifar100_results):

@@ -130,11 +130,32 @@ def test_cifar100_shows_every_weight_the_chosen_one_and_the_paper(cifar100_resul
     run = selection.load(cifar100_results.parent)
     figure = cifar100.draw(run)
     drawn = lines(figure)
-    np.testing.assert_allclose(drawn["l1"], [[0.235, 0.47], [30.25, 60.50]])
+    np.testing.assert_allclose(drawn["l1, haarnet"], [[0.235, 0.47], [30.25, 60.50]])
     np.testing.assert_allclose(drawn["relaxed FLOPs, paper"], [[0.40], [61.05]])
     large = [line.get_data() for line in figure.axes[1].get_lines() if line.get_markersize() > 9]
     np.testing.assert_allclose(large[0], [[0.40], [55.23]])  # chosen, and the paper's is the same
     assert "2026-01-02 on Abacus" in cifar100.caption(run)
+
+
+def test_cifar100_keeps_the_networks_apart(cifar100_results):
+    run = selection.load(cifar100_results.parent)
+    own = [
+        {**record, "model": "l1", "flops_per_row": 9.0, "precision_at_4_train": 0.5}
+        for record in selection.select(run, model="fast_l1", chosen=True)
+    ]
+    figure = cifar100.draw(run + own)
+    drawn = lines(figure)
+    # Single points, without a line, can be told apart too.
+    large = [line for line in figure.axes[0].get_lines() if line.get_markersize() > 9]
+    looks = {
+        (line.get_color(), line.get_marker(), line.get_fillstyle(), line.get_mfc())
+        for line in large
+    }
+    assert len(looks) == len(large) == 5
+    np.testing.assert_allclose(drawn["l1, haarnet"], [[0.235, 0.47], [30.25, 60.50]])
+    np.testing.assert_allclose(drawn["l1, network in network"], [[9.0], [50.0]])
+    assert set(lines(cifar100.draw(own))) >= {"l1, network in network", "l1, paper"}
+    assert "l1, haarnet" not in lines(cifar100.draw(own))
 
 
 def test_files_are_vector_and_pixels(run, tmp_path):

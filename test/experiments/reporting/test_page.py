@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 
+from sparse_embed.experiments.orchestration import estimate
 from sparse_embed.experiments.orchestration.steps import STEPS
 from sparse_embed.experiments.reporting import claims, selection
 from sparse_embed.experiments.reporting import page as report
@@ -181,7 +182,7 @@ def test_published_copy_has_all_that_the_report_needs(recorded_run, page, tmp_pa
     copy, original = (selection.load(folder) for folder in (kept, recorded_run))
     assert claims.verdicts(copy) == claims.verdicts(original)
     (gallery,) = [record for record in copy if record["experiment"] == "gallery"]
-    assert report.gallery(gallery) in page.read_text()
+    assert report.gallery.section(gallery) in page.read_text()
 
 
 def test_an_empty_run_says_what_was_not_measured(tmp_path):
@@ -195,7 +196,49 @@ def test_summary_says_what_was_not_measured_here(page, cifar100_results):
     source = f"{cifar100_results.parent.name}/cifar100"
     assert f"2 of the claims were judged on {source}" in page.read_text()
     assert page.read_text().count(f"Recorded earlier, in {source}: ") == 2 * 2  # list and table
-    assert f"<td>{source}</td>" in page.read_text()
+    assert f"<td>{source}, haarnet</td>" in page.read_text()
+
+
+def test_a_rehearsal_is_marked_and_judges_nothing(recorded_run, cifar100_results, tmp_path):
+    estimate.write(tmp_path, [])  # as at its start: an interrupted one is marked too
+    report.write(tmp_path, cifar100_results)
+    text = (tmp_path / report.REPORT).read_text()
+    assert "<title>sparse-embed: a rehearsal, not a result</title>" in text
+    assert "<strong>A rehearsal, not a result.</strong>" in text
+    assert "days" not in text
+
+    folder = tmp_path / "rehearsal"
+    report.publish(recorded_run, folder)
+    estimate.write(folder, [estimate.Row("train resnet101 flops", 4, 2_160_000, 0.02)])
+    printed = report.write_and_tell(folder, cifar100_results)
+    text = (folder / report.REPORT).read_text()
+    assert "<title>sparse-embed: a rehearsal, not a result</title>" in text
+    assert "PRESET=paper on this machine: about 2.0 days." in text
+    assert "<td>train resnet101 flops</td>" in text
+    assert "No claim was judged: this is a rehearsal." in text
+    assert text.count("? not judged: rehearsal</span>") == len(claims.CLAIMS)
+    assert printed.count("not judged: rehearsal") == len(claims.CLAIMS)
+    for word in ("✓ held", "✗ not held", "Recorded earlier"):
+        assert word not in text
+    kept = json.loads((folder / report.CLAIMS).read_text())
+    assert {claim["held"] for claim in kept} == {None}
+    assert "Not drawn: this run has no record of CIFAR-100" in text  # nothing from elsewhere
+    copy = tmp_path / "copy"
+    report.publish(folder, copy)
+    assert estimate.read(copy) == estimate.read(folder)
+
+
+def test_other_reports_have_no_banner(page):
+    assert "ehearsal" not in page.read_text()
+    assert estimate.read(page.parent) is None
+
+
+def test_cifar100_names_the_network_of_each_row(recorded_run, cifar100_results, tmp_path):
+    records = selection.load(cifar100_results.parent)
+    own = [{**r, "model": r["model"].removeprefix("fast_")} for r in records]
+    text = report.cifar100_table(records + own)
+    assert text.count("<td>here, haarnet</td>") == text.count("<td>paper</td>") == 6
+    assert text.count("<td>here, network in network</td>") == 6
 
 
 def test_nothing_of_a_record_reaches_the_page_as_html(recorded_run, tmp_path):

@@ -1,7 +1,9 @@
+import h5py
 import keras
 import numpy as np
 import pytest
 
+from sparse_embed.common.failures import DataError
 from sparse_embed.experiments.training import checkpoints
 
 RNG = np.random.default_rng(0)
@@ -47,3 +49,20 @@ def test_restored_training_goes_on_as_if_never_stopped(tmp_path, optimizer):
 
 def test_nothing_to_restore(tmp_path):
     assert checkpoints.restore(tmp_path / "none.weights.h5", make("adam")) == 0
+
+
+@pytest.mark.filterwarnings("ignore:Skipping variable loading for optimizer")
+def test_a_damaged_checkpoint_is_refused_by_name(tmp_path):
+    path = tmp_path / "checkpoints" / checkpoints.LAST
+    checkpoints.save(path, make(adam()), 25)
+    whole = path.read_bytes()
+    damaged = [b"", b"garbage" * 99, *(whole[: len(whole) * part // 8] for part in range(1, 8))]
+    for content in damaged:
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=r"last\.weights\.h5: expected a checkpoint"):
+            checkpoints.restore(path, make(adam()))
+    path.write_bytes(whole)
+    with h5py.File(path, "a") as file:
+        del file.attrs["steps_trained"]
+    with pytest.raises(DataError, match=r"last\.weights\.h5: expected a checkpoint"):
+        checkpoints.restore(path, make(adam()))

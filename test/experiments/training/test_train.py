@@ -18,7 +18,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from sparse_embed.common.failures import UsageError
 from sparse_embed.datasets import catalogue
-from sparse_embed.experiments.training import build, guards, loop, summaries
+from sparse_embed.experiments.training import build, guards, loop, projector, summaries
 from sparse_embed.experiments.training.checks import check
 from sparse_embed.experiments.training.loop import train
 from sparse_embed.flags.train_config import (
@@ -133,6 +133,14 @@ def test_tensorboard_has_every_tag(whole_run, tmp_path):
             float(tf.make_ndarray(e.tensor_proto)) for e in events.Tensors(summaries.TAGS[name])
         ]
         assert values == pytest.approx([row[name] for row in record["curves"]], rel=1e-6)
+
+
+def test_projector_has_unseen_classes(whole_run):
+    folder = whole_run / "tensorboard"
+    assert (folder / projector.CONFIG).exists()
+    names = (folder / projector.NAMES).read_text().splitlines()
+    assert len(names) == 1000
+    assert all(name.startswith("U+") for name in names)
 
 
 def test_best_and_last_checkpoint_are_kept(whole_run):
@@ -339,14 +347,20 @@ def test_learning_rate_of_the_paper():
 
 
 @pytest.mark.parametrize(
-    ("start", "steps", "every", "expected"),
+    ("begin", "start", "end", "every", "expected"),
     [
-        (0, 1500, 100, [(1500, 100)]),
-        (0, 60, 25, [(50, 25), (60, 10)]),
-        (50, 60, 25, [(60, 10)]),
-        (0, 7, 100, [(7, 7)]),
-        (60, 60, 25, []),
+        (0, 0, 1500, 100, [(1500, 100)]),
+        (0, 0, 60, 25, [(50, 25), (60, 10)]),
+        (0, 50, 60, 25, [(60, 10)]),
+        (0, 0, 7, 100, [(7, 7)]),
+        (0, 60, 60, 25, []),
+        (0, 13, 40, 10, [(20, 7), (40, 10)]),  # stopped within an interval
+        (0, 13, 25, 10, [(20, 7), (25, 5)]),
+        (0, 13, 20, 10, [(20, 7)]),
+        (0, 55, 60, 25, [(60, 5)]),
+        (60, 60, 110, 25, [(110, 25)]),  # a later stage
+        (60, 70, 120, 25, [(85, 15), (110, 25), (120, 10)]),
     ],
 )
-def test_intervals_cover_the_run(start, steps, every, expected):
-    assert loop._intervals(start, steps, every) == expected
+def test_intervals_cover_the_run(begin, start, end, every, expected):
+    assert loop._intervals(begin, start, end, every) == expected

@@ -1,0 +1,318 @@
+"""Which steps make the paper's own experiments, whole or as a rehearsal, and the data they need.
+
+A rehearsal is the same plan with another `Size`: every kind of step, both networks as they are, but
+few training steps, few weights and few images.
+"""
+
+import dataclasses
+import pathlib
+import re
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from sparse_embed.experiments.orchestration.plans import RECORDS, fit, record, train
+from sparse_embed.experiments.orchestration.steps import Step, script
+from sparse_embed.experiments.reporting.cifar100_table import DENSE, OWN, PAPER, SERIES, Series
+from sparse_embed.flags.app import preset_flags, preset_names
+
+ACTIVATIONS = {"mobilefacenet": "relu", "resnet101": "soft_threshold"}  # by network, section 5
+REGULARIZERS = ("flops", "l1")
+PACKS = ("lfw", "agedb_30")
+
+# What is needed: path below --data_root, and what it is. CIFAR-100 and the list of distractors may
+# have other names.
+FILES = {
+    "faces_emore/train.rec": "MS1M of InsightFace's data set zoo: train.rec",
+    "faces_emore/train.idx": "the same archive: train.idx",
+    "faces_emore/property": "the same archive: property",
+    **{f"faces_emore/{pack}.bin": f"the same archive: {pack}.bin" for pack in PACKS},
+    "megaface/facescrub_features_list.json": "list of MegaFace's development kit",
+    "megaface/megaface_features_list.json_1000000_1": "list of the same kit, or a smaller one",
+    "megaface/facescrub_aligned": "folder of FaceScrub's images, aligned, 112x112",
+    "megaface/megaface_aligned": "folder of MegaFace's images, aligned, 112x112",
+    "megaface/facescrub_noises.txt": "noise list of InsightFace",
+    "megaface/megaface_noises.txt": "noise list of InsightFace",
+    "cifar-100-python.tar.gz": "CIFAR-100, Python version, or its folder; --cifar100 names it",
+}
+_DISTRACTORS = "megaface/megaface_features_list.json_1000000_1"
+_CIFAR100 = "cifar-100-python.tar.gz"
+
+
+class Data(NamedTuple):
+    """Where the data is.
+
+    Attributes:
+        faces: folder of the training images and of the verification packs.
+        megaface: folder of lists, noise lists and images.
+        distractors: the list of distractors.
+        cifar100: archive or folder.
+    """
+
+    faces: pathlib.Path
+    megaface: pathlib.Path
+    distractors: pathlib.Path
+    cifar100: pathlib.Path
+
+
+def find_data(
+    root: pathlib.Path, cifar100: pathlib.Path | None = None
+) -> tuple[Data, dict[pathlib.Path, str]]:
+    """Returns where the data is, and what of it is missing.
+
+    The list of distractors is the one with the highest number in its name.
+
+    Args:
+        root: --data_root.
+        cifar100: where CIFAR-100 is, if not in `root`.
+    """
+    paths = {name: root / name for name in FILES}
+    kind = re.compile(r"megaface_features_list\.json_(\d+)_(\d+)")
+    folder = paths[_DISTRACTORS].parent
+    lists = [(kind.fullmatch(path.name), path) for path in folder.glob("megaface_features_list*")]
+    found = [(int(match[1]), -int(match[2]), path) for match, path in lists if match]
+    if found:
+        paths[_DISTRACTORS] = max(found)[-1]
+    if cifar100 is not None:
+        paths[_CIFAR100] = cifar100
+    else:
+        names = [f"cifar-100-python{suffix}" for suffix in (".tar.gz", ".tar.xz", ".tar", "")]
+        there = [root / name for name in names if (root / name).exists()]
+        paths[_CIFAR100] = (there or [paths[_CIFAR100]])[0]
+    missing = {path: FILES[name] for name, path in paths.items() if not path.exists()}
+    data = Data(root / "faces_emore", folder, paths[_DISTRACTORS], paths[_CIFAR100])
+    return data, missing
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """How much of the paper's experiments to run, and how long that takes.
+
+    Attributes:
+        seconds: of a step, about, by network and kind; see `Step`.
+        lambdas: how many weights of each regularizer, the smallest ones; None for all.
+        steps: of each training run; None for those of its preset.
+        batches: batch sizes by network, in place of the preset's.
+        images: how many images to fit activations on and, of CIFAR-100, to search among and to
+            search for; None for all.
+        train_flags: more flags of every training run.
+    """
+
+    seconds: Mapping[str, Mapping[str, float]]
+    lambdas: int | None = None
+    steps: int | None = None
+    batches: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    images: int | None = None
+    train_flags: tuple[str, ...] = ()
+
+    def training_flags(self, preset: str) -> list[str]:
+        """Returns the flags that follow a preset."""
+        if self.steps is None:
+            return list(self.train_flags)
+        whole = preset_flags(preset)
+        # The curves tell the seconds of each step.
+        found = [f"--steps={self.steps}", "--summary_every=1"]
+        found.append(f"--batch_size={self.batches[whole['model']]}")
+        if int(whole.get("decay_steps", 0)):
+            found.append(f"--decay_steps={self.steps - 1}")
+        if "warmup_steps" in whole:
+            found.append(f"--warmup_steps={self.steps}")
+        if "validation" in whole:
+            found.append("--validation=2")
+        return [*found, *self.train_flags]
+
+
+# Guesses for 4 GPUs; of haarnet, on 2 cores.
+WHOLE = Size(
+    {
+        **{
+            network: {"train": 1e5, "embed": 2000, "verify": 60, "fit": 60, "compare": 5000}
+            for network in ACTIVATIONS
+        },
+        "nin": {"dense": 3000, "train": 3000, "evaluate": 60},
+        "haarnet": {"dense": 4500, "train": 500, "evaluate": 30},
+    }
+)
+# About, on 2 quiet cores of an AMD EPYC, with 765 images to embed and packs of 200 pairs.
+REHEARSAL = Size(
+    {
+        "mobilefacenet": {"train": 18, "embed": 18, "verify": 14, "fit": 14, "compare": 30},
+        "resnet101": {"train": 45, "embed": 70, "verify": 45, "fit": 40, "compare": 30},
+        "nin": {"dense": 15, "train": 15, "evaluate": 15},
+    },
+    lambdas=1,
+    steps=4,
+    batches={"mobilefacenet": 16, "resnet101": 8, "nin": 64},
+    images=256,
+)
+
+
+def weights(network: str, lambdas: int | None = None) -> dict[str, float]:
+    """Returns the presets of a face network's sparse runs without its name, and their weights.
+
+    Args:
+        network: its name.
+        lambdas: how many of each regularizer, the smallest ones; None for all.
+    """
+    found: dict[str, float] = {}
+    for method in REGULARIZERS:
+        names = [name for name in preset_names() if name.startswith(f"{network}_{method}_")]
+        given = {n.removeprefix(f"{network}_"): float(n.rpartition("_")[2]) for n in names}
+        found |= dict(sorted(given.items(), key=lambda item: item[1])[:lambdas])
+    return found
+
+
+def paper(run_dir: pathlib.Path, data: Data, size: Size = WHOLE) -> list[Step]:
+    """The paper's own experiments, with its presets."""
+    found = []
+    for network in ACTIVATIONS:
+        found += _faces(run_dir / network, data, size)
+    return found + cifar100(run_dir / "cifar100", data.cifar100, OWN.models, size)
+
+
+def _faces(folder: pathlib.Path, data: Data, size: Size) -> list[Step]:
+    """Trains all encoders of a face network, embeds, verifies and identifies with them."""
+    network, seconds = folder.name, size.seconds[folder.name]
+    sparse = weights(network, size.lambdas)
+    lists = [f"--distractor_list={data.distractors}"]
+    lists += [f"--probe_list={data.megaface / 'facescrub_features_list.json'}"]
+    for kind, name in (("probe", "facescrub"), ("distractor", "megaface")):
+        lists += [
+            f"--{kind}_images={data.megaface / f'{name}_aligned'}",
+            f"--{kind}_noises={data.megaface / f'{name}_noises.txt'}",
+        ]
+    records = f"--records={folder / RECORDS}"
+    found: list[Step] = []
+    runs: dict[str, Step] = {}
+    embeds: dict[str, Step] = {}
+    for run in ["dense512", "dense128", *sparse, "sdh"]:
+        embedded = folder / run / f"identification.{'npy' if 'dense' in run else 'npz'}"
+        start = [f"--warm_start={folder / 'dense512'}"] if run == "sdh" else []
+        runs[run] = train(
+            folder / run,
+            f"{network}_{run}",
+            f"--data_dir={data.faces}",
+            *start,
+            *size.training_flags(f"{network}_{run}"),
+            seconds=seconds["train"],
+            needs=[runs["dense512"]] if start else [],
+        )
+        embeds[run] = script(
+            f"embed {network} {run}",
+            ["embed_megaface", f"--model_dir={folder / run}", *lists, f"--output={embedded}"],
+            [embedded],
+            seconds["embed"],
+            [runs[run]],
+        )
+        found += [runs[run], embeds[run]]
+        if run == "sdh":
+            continue  # its codes identify alone
+        method, setting = run.partition("_")[0], {"weight": sparse.get(run), "run": run}
+        if run.startswith("dense"):
+            method, setting = "dense", {"dims": int(run.removeprefix("dense")), "run": run}
+        for pack in PACKS:
+            key = {"experiment": "verification", "data": pack, "method": method}
+            found.append(
+                script(
+                    f"verify {network} {run} {pack}",
+                    [
+                        "evaluate_verification",
+                        f"--model_dir={folder / run}",
+                        records,
+                        f"--pack={data.faces / f'{pack}.bin'}",
+                        f"--data_name={pack}",
+                    ],
+                    [record(folder, **key, setting=setting)],
+                    seconds["verify"],
+                    [runs[run]],
+                )
+            )
+    flops = [run for run in sparse if run.startswith("flops")]
+    fitted = flops[min(1, len(flops) - 1)]  # the second weight, if there is one
+    few = [f"--images={size.images}"] if size.images else []
+    return [
+        *found,
+        fit(
+            runs[fitted],
+            folder / fitted,
+            ACTIVATIONS[network],
+            "recordio",
+            *few,
+            seconds=seconds["fit"],
+        ),
+        script(
+            f"compare {network}",
+            [
+                "evaluate_megaface",
+                "--data_name=megaface",
+                records,
+                f"--sparse={','.join(str(embeds[run].outputs[0]) for run in sparse)}",
+                f"--dense={embeds['dense512'].outputs[0]}",
+                f"--narrow_dense={embeds['dense128'].outputs[0]}",
+                f"--sdh={embeds['sdh'].outputs[0]}",
+            ],
+            [folder / RECORDS / "megaface-megaface-*-dense-dims=512.json"],
+            seconds["compare"],
+            list(embeds.values()),
+        ),
+    ]
+
+
+def cifar100(
+    folder: pathlib.Path, archive: pathlib.Path, models: Iterable[str], size: Size = WHOLE
+) -> list[Step]:
+    """Models of the paper's CIFAR-100 table.
+
+    Args:
+        folder: of the runs and their records.
+        archive: CIFAR-100.
+        models: which models, of one or both series. The dense one that others of its series start
+            from is trained in any case.
+        size: how much to train and to evaluate.
+    """
+    chosen = list(models)
+    found: list[Step] = []
+    for series in SERIES:
+        names = [name for name in series.models if name in chosen]
+        if names:
+            found += _cifar100(folder, archive, series, names, size)
+    return found
+
+
+def _cifar100(
+    folder: pathlib.Path, archive: pathlib.Path, series: Series, names: list[str], size: Size
+) -> list[Step]:
+    """The models of one series: trains all, then evaluates all."""
+    dense = series.prefix + DENSE
+    seconds = size.seconds[preset_flags(f"cifar100_{dense}")["model"]]
+    runs: dict[str, Step] = {}
+    for name in dict.fromkeys([dense, *names]):
+        preset = f"cifar100_{name}"
+        # Of the paper's own models only SDH's start from weights; ours keep the dense backbone.
+        starts = name != dense and (series is not OWN or "sdh" in name)
+        runs[name] = train(
+            folder / name,
+            preset,
+            *([f"--warm_start={folder / dense}"] if starts else []),
+            f"--data_dir={archive}",
+            *size.training_flags(preset),
+            seconds=seconds["dense" if name == dense else "train"],
+            needs=[runs[dense]] if starts else [],
+        )
+    evaluations = [
+        script(
+            f"evaluate cifar100 {name}",
+            [
+                "evaluate_cifar100",
+                f"--model_dir={folder / name}",
+                f"--data_dir={archive}",
+                f"--records={folder / RECORDS}",
+                f"--most_flops={PAPER[name.removeprefix(series.prefix)].metrics[0]}",
+                *([f"--most_images={size.images}"] if size.images else []),
+            ],
+            [folder / RECORDS / f"cifar100-*-{name}.json"],
+            seconds["evaluate"],
+            [runs[name]],
+        )
+        for name in names
+    ]
+    return [*runs.values(), *evaluations]
