@@ -72,10 +72,13 @@ def check_ending(status: int) -> None:
 def listing(folder: pathlib.Path) -> dict[str, tuple[int, int]]:
     """Returns size and time of all that is in a folder."""
     found = {}
-    for path in folder.rglob("*"):
-        with contextlib.suppress(FileNotFoundError):
-            status = path.stat()
-            found[str(path)] = status.st_mtime_ns, status.st_size
+    # os.walk passes over folders that vanish while it reads, where rglob raises.
+    for parent, folders, files in os.walk(folder):
+        for name in folders + files:
+            path = os.path.join(parent, name)
+            with contextlib.suppress(FileNotFoundError):
+                status = os.stat(path)
+                found[path] = status.st_mtime_ns, status.st_size
     return found
 
 
