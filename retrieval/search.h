@@ -252,8 +252,12 @@ class QuerySearch {
     score_candidates(std::min(2 * rank, pool_.size()), work);
     if (best_.size() <= rank) return;
     std::nth_element(best_.begin(), best_.begin() + rank, best_.end(), std::greater<Key>());
-    best_.resize(rank + 1);
-    raise(key_score(best_[rank]));
+    const float tau = key_score(best_[rank]);
+    // All rows that tie with the guess stay: among them, lower ids belong to the result.
+    best_.erase(std::remove_if(best_.begin(), best_.end(),
+                               [tau](Key key) { return key_score(key) < tau; }),
+                best_.end());
+    raise(tau);
     guessed_ = true;
   }
 

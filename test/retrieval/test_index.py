@@ -1,6 +1,7 @@
 """SparseIndex and Algorithm 1 against plain matrix products."""
 
 import concurrent.futures
+import itertools
 
 import numpy as np
 import pytest
@@ -158,6 +159,22 @@ def test_ties_go_to_the_lower_id_across_blocks():
         scores, ids = index.search(np.array([[1.0, 0.0]]), 130, num_threads=num_threads)
         np.testing.assert_array_equal(ids[0], np.arange(130))
         np.testing.assert_array_equal(scores[0], np.float32(0.6))
+
+
+@pytest.mark.parametrize("kernels", available_kernels())
+def test_ties_with_a_guessed_threshold_go_to_the_lower_id(kernels):
+    """Rows of few distinct values in many blocks: more of them tie with the guess than it keeps."""
+    rng = np.random.default_rng(0)
+    for dims, block_rows, distinct in itertools.product((2, 5, 20), (64, 128), (1, 2, 5)):
+        rows = rng.choice(rng.random(distinct) + 0.01, (3000, dims))
+        csr = scipy.sparse.csr_array((rows * (rng.random(rows.shape) < 0.5)).astype(np.float32))
+        queries = csr[:5]
+        index = SparseIndex(dims, block_rows)
+        index.add(csr)
+        index.kernels = kernels
+        for k, threads in itertools.product((1, 10, 50), (1, 3)):
+            got = index.search(queries, k, num_threads=threads)
+            assert_same(got, algorithm1_search(csr, queries, k))
 
 
 def test_without_threshold_unrelated_rows_score_zero_above_negative_ones():
