@@ -38,8 +38,8 @@ class Warp:
             check_number(field.name, getattr(self, field.name), minimum=0)
 
 
-def random_affine(seed: tf.Tensor, count: int, size: int, warp: Warp) -> tf.Tensor:
-    """Draws the affine maps of a batch of square images.
+def random_affine(seed: tf.Tensor, count: int, height: int, width: int, warp: Warp) -> tf.Tensor:
+    """Draws the affine maps of a batch of images.
 
     A point p of the image, relative to the centre, goes to `R(angle) [[sx, k], [0, sy]] p + t`.
     Resampling maps a pixel of the result back to where it came from, so this returns the inverse.
@@ -47,7 +47,8 @@ def random_affine(seed: tf.Tensor, count: int, size: int, warp: Warp) -> tf.Tens
     Args:
         seed: two integers, as for `tf.random.stateless_uniform`.
         count: number of images.
-        size: width and height of an image.
+        height: of an image.
+        width: of an image.
         warp: the ranges.
 
     Returns:
@@ -69,10 +70,10 @@ def random_affine(seed: tf.Tensor, count: int, size: int, warp: Warp) -> tf.Tens
     slant = -shear * inverse_sx * inverse_sy
     a0, a1 = inverse_sx * cos - slant * sin, inverse_sx * sin + slant * cos
     b0, b1 = -inverse_sy * sin, inverse_sy * cos
-    centre = (size - 1) / 2
-    x, y = centre + tx, centre + ty  # where the centre of the image goes
+    middle_x, middle_y = (width - 1) / 2, (height - 1) / 2
+    x, y = middle_x + tx, middle_y + ty  # where the centre of the image goes
     zero = tf.zeros_like(a0)
-    rows = [a0, a1, centre - a0 * x - a1 * y, b0, b1, centre - b0 * x - b1 * y, zero, zero]
+    rows = [a0, a1, middle_x - a0 * x - a1 * y, b0, b1, middle_y - b0 * x - b1 * y, zero, zero]
     return tf.stack(rows, axis=1)
 
 
@@ -95,39 +96,40 @@ def affine(images: tf.Tensor, transforms: tf.Tensor) -> tf.Tensor:
 
 
 def gaussian_blur(images: tf.Tensor, sigmas: tf.Tensor) -> tf.Tensor:
-    """Blurs each of (batch, size, size) images with its own Gaussian; pixels outside count as 0.
+    """Blurs each of (batch, height, width) images with its own Gaussian; pixels outside count as 0.
 
-    The blur is separable, so it is `K X K` with the symmetric matrix
+    The blur is separable, so it is `K X K'`, one matrix for each axis, with the symmetric
     `K_ij = g(i - j) / sum over all integers n of g(n)`, `g(n) = exp(-n^2 / (2 sigma^2))`: two small
     matrix products per image, whatever the widths of the kernels.
 
     Args:
-        images: (batch, size, size) float32.
+        images: (batch, height, width) float32.
         sigmas: (batch,) standard deviations in pixels, 0 for no blur.
     """
-    size = images.shape[1]
+    size = max(images.shape[1:])
     squares = tf.constant([float(n * n) for n in range(1 - size, size)])
     taps = tf.exp(-squares / (2.0 * tf.maximum(sigmas, 1e-2)[:, None] ** 2))
     taps /= tf.reduce_sum(taps, axis=1, keepdims=True)
     place = tf.range(size)
     kernel = tf.gather(taps, place[:, None] - place[None, :] + size - 1, axis=1)
-    return tf.matmul(kernel, tf.matmul(images, kernel))
+    _, height, width = images.shape
+    return tf.matmul(kernel[:, :height, :height], tf.matmul(images, kernel[:, :width, :width]))
 
 
 def augment(images: tf.Tensor, seed: tf.Tensor, warp: Warp) -> tf.Tensor:
     """Warps, blurs and adds noise to a batch.
 
     Args:
-        images: (batch, size, size) float32 with a known batch size, background 0.
+        images: (batch, height, width) float32 with a known batch size, background 0.
         seed: two integers; the same seed and images give the same result.
         warp: the ranges.
 
     Returns:
-        (batch, size, size) float32. Noise is not clipped, so values may leave the input's range.
+        (batch, height, width) float32. Noise is not clipped, so values may leave the input's range.
     """
-    count, size, _ = images.shape
+    count, height, width = images.shape
     seeds = tf.unstack(tf.random.experimental.stateless_split(seed, 4))
-    images = affine(images, random_affine(seeds[0], count, size, warp))
+    images = affine(images, random_affine(seeds[0], count, height, width, warp))
     if warp.blur:
         images = gaussian_blur(
             images, tf.random.stateless_uniform((count,), seeds[1], 0.0, warp.blur)

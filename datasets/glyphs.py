@@ -57,6 +57,10 @@ class GlyphSource(ArraySource):
         super().__init__(images[..., None])
         self.images, self.fonts, self.font_ids = images, fonts, font_ids
 
+    def compose(self, rows: np.ndarray) -> np.ndarray:
+        """Returns the images of some rows: (n, size, size, 1) uint8, 0 background, 255 ink."""
+        return self.images[rows][..., None]
+
 
 def source_of(examples: Examples) -> GlyphSource:
     """Returns the source of some glyphs, which holds images and typefaces by row."""

@@ -1,10 +1,10 @@
-"""Words of two letters: a data set that needs no download, and whose classes have no practical end.
+"""Words of three letters: a data set without a download, whose classes have no practical end.
 
 The task is to find the same word, in a typeface and a view that one has not seen, among a million
-others. A class is an ordered pair of letters, which are among the code points of `glyphs`; an
-image is that word set in one typeface, its letters condensed and side by side. A thousand letters
-make a million words: more training classes than any embedding has dimensions, and a million
-distractors, each a class of its own. No letter of one part occurs in another.
+others. A class is a sequence of three letters, which are among the code points of `glyphs`; an
+image is that word set in one typeface, its letters condensed and side by side. A few hundred
+letters make millions of words: more training classes than any embedding has dimensions, and a
+million distractors, each a class of its own. No letter of one part occurs in another.
 
     parts = split(glyphs.load())
     for images, labels in parts["train"].training_batches(batch_size=256, seed=0):
@@ -25,25 +25,27 @@ from sparse_embed.common.files import atomic_path
 from sparse_embed.datasets.examples import Examples
 from sparse_embed.datasets.glyphs import source_of, warping
 
-LETTERS = {"validation": 150, "test": 300, "distractors": 1150}  # training has all others
-_KINDS = {"Ll", "Lu", "Lt", "Lo"}  # Unicode's letters, but for those that modify others
+LENGTH = 3  # letters of a word
+LETTERS = {"validation": 100, "test": 200, "distractors": 400}  # training has all others
+DISTRACTORS = 1_200_000
 MIN_TYPEFACES = 4  # a word has at least this many images
+_KINDS = {"Ll", "Lu", "Lt", "Lo"}  # Unicode's letters, but for those that modify others
 _CHUNK = 1 << 16  # words drawn at a time
-_HEIGHT = 26 / 32  # of a letter, relative to the image; its width is half of it
 
 
 class WordSource:
-    """Words made from the images of letters: row l * n + r is letter image l, then r, of n images.
+    """Words made from the images of letters: row (a n + b) n + c is letter images a, b and c of n.
+
+    An image is three quarters as high as a letter's, and half as wide for each letter.
 
     Args:
-        letters: (n, size, size) uint8, as `glyphs` draws them; `size` is even.
+        letters: (n, size, size) uint8, as `glyphs` draws them; `size` is a multiple of 8.
     """
 
     def __init__(self, letters: np.ndarray):
-        self._size = letters.shape[1]
-        self.shape = (self._size, self._size, 1)
-        height = round(_HEIGHT * self._size)
-        condensed = tf.image.resize(letters[..., None], (height, self._size // 2), method="area")
+        size = letters.shape[1]
+        self.shape = (size * 3 // 4, LENGTH * size // 2, 1)
+        condensed = tf.image.resize(letters[..., None], (size * 5 // 8, size // 2), method="area")
         self._letters = tf.cast(tf.round(condensed), tf.uint8)
 
     def load(self, rows: tf.data.Dataset, total: int) -> tf.data.Dataset:
@@ -55,12 +57,12 @@ class WordSource:
         )
 
     def compose(self, rows: tf.Tensor) -> tf.Tensor:
-        """Returns the images of some rows: (n, size, size, 1) uint8, 0 background, 255 ink."""
+        """Returns the images of some rows: (n, height, width, 1) uint8, 0 background, 255 ink."""
         count, height = self._letters.shape[0], self._letters.shape[1]
-        pair = [tf.gather(self._letters, rows // count), tf.gather(self._letters, rows % count)]
-        above = (self._size - height) // 2
-        edges = [[0, 0], [above, self._size - height - above], [0, 0], [0, 0]]
-        return tf.pad(tf.concat(pair, axis=2), edges)
+        places = [rows // count**place % count for place in reversed(range(LENGTH))]
+        above = (self.shape[0] - height) // 2
+        edges = [[0, 0], [above, self.shape[0] - height - above], [0, 0], [0, 0]]
+        return tf.pad(tf.concat([tf.gather(self._letters, p) for p in places], axis=2), edges)
 
 
 def split(
@@ -69,12 +71,13 @@ def split(
     train: int = 20_000,
     validation: int = 500,
     test: int = 1000,
+    distractors: int = DISTRACTORS,
 ) -> dict[str, Examples]:
     """Divides the letters among the parts and draws the words of each.
 
-    Letters are divided at random: 150 for validation, 300 for testing, 1,150 for the distractors,
-    the others, about 960, for training. The distractors are all words of their letters, in random
-    order and one typeface each; they have no labels.
+    Letters are divided at random: 100 for validation, 200 for testing, 400 for the distractors,
+    the others, about 1,860, for training. The distractors are different words in one typeface each;
+    they have no labels.
 
     Args:
         glyphs: all letters, as `glyphs.load` returns them.
@@ -82,11 +85,12 @@ def split(
         train: number of training classes.
         validation: number of validation classes.
         test: number of test classes.
+        distractors: number of distractors.
 
     Returns:
         The parts "train", "validation", "test" and "distractors".
     """
-    sizes = {"train": train, "validation": validation, "test": test}
+    sizes = {"train": train, "validation": validation, "test": test, "distractors": distractors}
     for name, size in {"seed": seed, **sizes}.items():
         check_number(name, size, integer=True, minimum=0)
     points = [chr(int(name.removeprefix("U+"), 16)) for name in glyphs.class_names]
@@ -102,13 +106,13 @@ def split(
     images = _images_by_typeface(glyphs)
     parts = {}
     for name, size in sizes.items():
-        chosen = _words(letters[name], images, random)
-        if len(chosen) < size:
-            raise ValueError(f"{name}={size}: expected at most {len(chosen)} classes")
-        parts[name] = _labelled(name, chosen[:size], images, source, glyphs.class_names)
-    parts["distractors"] = _distractors(
-        _words(letters["distractors"], images, random), images, source, random
-    )
+        # Few of the possible words, so that drawing at random finds them.
+        check_number(name, size, maximum=len(letters[name]) ** LENGTH // 10)
+        chosen = _words(letters[name], images, size, random)
+        if name == "distractors":
+            parts[name] = _distractors(chosen, images, source, random)
+        else:
+            parts[name] = _labelled(name, chosen, images, source, glyphs.class_names)
     return parts
 
 
@@ -120,18 +124,27 @@ def _images_by_typeface(glyphs: Examples) -> np.ndarray:
     return table
 
 
-def _words(letters: np.ndarray, images: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Returns all pairs of letters that share enough typefaces, (n, 2), in random order."""
+def _words(
+    letters: np.ndarray, images: np.ndarray, count: int, random: np.random.Generator
+) -> np.ndarray:
+    """Returns different words whose letters share enough typefaces, (count, LENGTH)."""
     drawn = images[letters] >= 0
-    shared = drawn.astype(np.int32) @ drawn.T.astype(np.int32)
-    pairs = np.argwhere(shared >= MIN_TYPEFACES)
-    return letters[random.permutation(pairs)]
+    codes = np.empty(0, np.int64)
+    while len(codes) < count:
+        places = random.integers(len(letters), size=(_CHUNK, LENGTH))
+        shared = np.logical_and.reduce(drawn[places], axis=1).sum(axis=1)
+        found = places[shared >= MIN_TYPEFACES] @ len(letters) ** np.arange(LENGTH)
+        codes = np.concatenate([codes, found])
+        codes = codes[np.sort(np.unique(codes, return_index=True)[1])]  # the first of each
+    places = codes[:count, None] // len(letters) ** np.arange(LENGTH) % len(letters)
+    return letters[places]
 
 
 def _rows(words: np.ndarray, images: np.ndarray) -> np.ndarray:
     """Returns the row of each word in each typeface, (n, typefaces) int64; -1 if none."""
-    first, second = images[words[:, 0]], images[words[:, 1]]
-    return np.where((first >= 0) & (second >= 0), first * (images.max() + 1) + second, -1)
+    drawn = images[words]  # (n, LENGTH, typefaces)
+    factors = (images.max() + 1) ** np.arange(LENGTH)[::-1, None]
+    return np.where((drawn >= 0).all(axis=1), (drawn * factors).sum(axis=1), -1)
 
 
 def _labelled(
@@ -150,7 +163,7 @@ def _labelled(
         source=source,
         rows=rows[labels, typefaces],
         labels=labels.astype(np.int32),
-        class_names=tuple(f"{names[first]} {names[second]}" for first, second in words.tolist()),
+        class_names=tuple(" ".join(names[letter] for letter in word) for word in words.tolist()),
         augment=warping(),
         view=warping(),
     )
@@ -198,16 +211,16 @@ def contact_sheet(
     random = np.random.Generator(np.random.PCG64(seed))
     some = random.permutation(words.num_classes)[: max(rows, words.num_classes // 2)]
     counts = np.bincount(words.labels, minlength=words.num_classes)[some]
-    size = words.shape[0]
-    sheet = np.zeros((rows * size, (2 * columns + 1) * size), np.float32)
+    height, width, _ = words.shape
+    sheet = np.zeros((rows * height, (2 * columns + 1) * width), np.float32)
     for row, label in enumerate(some[np.argsort(-counts, kind="stable")[:rows]]):
         members = np.flatnonzero(words.labels == label)
         chosen = np.resize(random.permutation(members), columns)
         drawn = words.source.compose(tf.constant(words.rows[chosen]))  # type: ignore[attr-defined]
         warped = warping()(drawn, tf.constant([seed, row], tf.int64))
         for side, images in ((0, drawn[: len(members)] / 255), (columns + 1, warped)):
-            place = slice(side * size, (side + len(images)) * size)
-            sheet[row * size : (row + 1) * size, place] = np.concatenate(images[..., 0], axis=1)
+            place = slice(side * width, (side + len(images)) * width)
+            sheet[row * height : (row + 1) * height, place] = np.concatenate(images[..., 0], axis=1)
     ink = np.round(255 * (1 - np.clip(sheet, 0, 1))).astype(np.uint8)
     with atomic_path(path) as temporary:
         Image.fromarray(ink.repeat(2, 0).repeat(2, 1)).save(temporary, format="png", optimize=True)

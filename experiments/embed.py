@@ -5,7 +5,8 @@
 An encoder with a relu or soft_threshold activation gives sparse embeddings (CSR, `.npz`), one
 without activation dense ones (`.npy`); both come with labels and provenance, and dense ones can be
 trained on (`--dataset=dense_embeddings`). With --saved_model the encoder is the SavedModel that
-`train` exported instead of the `.keras` file: both give the same embeddings.
+`train` exported instead of the `.keras` file: both give the same embeddings. --keep=32 cuts sparse
+embeddings to the 32 largest values of each row, and scales them to unit norm again.
 """
 
 import dataclasses
@@ -20,8 +21,9 @@ from sparse_embed.experiments.training.run import RECORD, SAVED_MODEL, Run
 from sparse_embed.flags import app
 from sparse_embed.flags.config import define
 from sparse_embed.flags.output import MODEL_DIR, OUTPUT, USE_SAVED_MODEL
+from sparse_embed.flags.retrieval import KEEP
 from sparse_embed.flags.train_config import DataConfig
-from sparse_embed.retrieval import hash_codes
+from sparse_embed.retrieval import hash_codes, keep_largest
 
 define(DataConfig, only=["data_dir"])
 _SPLIT = flags.DEFINE_string(
@@ -53,6 +55,7 @@ def main() -> None:
     if USE_SAVED_MODEL.value:
         app.existing_path("model_dir", MODEL_DIR.value, holding=SAVED_MODEL)
     output = app.writable_file("output", OUTPUT.value, ".npz" if run.is_sparse else ".npy")
+    keep = _budget(run)
     inputs_output = codes_output = None
     if _INPUTS_OUTPUT.value:
         if run.config.data.dataset != "dense_embeddings":
@@ -71,14 +74,31 @@ def main() -> None:
     result, batches = embed_part(
         run, encoder, flags.FLAGS.data_dir, _SPLIT.value, _VIEWS.value, _COUNT.value
     )
-    embedding_files.save(output, result)
     if inputs_output:
         embedding_files.save(inputs_output, unit_inputs(batches, result.provenance))
+    if keep is not None:
+        vectors = keep_largest(result.vectors, keep, unit_norm=True)
+        note = {**result.provenance, "keep": keep}
+        result = dataclasses.replace(result, vectors=vectors, provenance=note)
+    embedding_files.save(output, result)
     if codes_output:
         codes = hash_codes(np.asarray(result.vectors), run.config.objective.active_bits)
         embedding_files.save(codes_output, dataclasses.replace(result, vectors=codes))
     rows, dim = result.vectors.shape
     print(f"{output}: {rows} rows of {dim} dimensions, {len(np.unique(result.labels))} classes")
+
+
+def _budget(run: Run) -> int | None:
+    """Returns how many values of a row --keep leaves; None for all."""
+    if not KEEP.value:
+        return None
+    given = flags.FLAGS["keep"].serialize()
+    if not run.is_sparse:
+        raise UsageError(f"{given}: expected a run with --activation=relu or soft_threshold")
+    rows, queries = KEEP.value[0]
+    if len(KEEP.value) > 1 or queries != rows:
+        raise UsageError(f"{given}: expected one number, such as 32")
+    return rows
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@ r"""Makes the report's gallery: queries, their results, and the images that dime
     python -m sparse_embed.experiments.evaluate_gallery --database=runs/flops/identification.npz \
         --gallery_images=runs/images/identification.npy --records=runs/records
 
-The images are bytes, (rows, height, width), as `datasets.glyph_sets` stores them, one for each row
-of the embeddings; rows labelled -1 are distractors. Some queries are drawn from all that have a
+The images are bytes, (rows, height, width), as `datasets.evaluation_sets` stores them, one for each
+row of the embeddings; rows labelled -1 are distractors. Some queries are drawn from all that have a
 mate, and some more from those whose first result is wrong.
 """
 

@@ -9,8 +9,12 @@ MegaFace, and of the authors' variant of it (see `retrieval.megaface`). All meth
 --dense, as in the paper; PCA, LSH, IVF-PQ and HNSW compress it. The shortlist of sparse embeddings
 holds the rows that score at least --threshold, at most --k; those of the others hold the best --k.
 
-Recall is over all probes. Times are the median over some of them, one at a time on one thread,
-after a warm-up; nothing else should run. Records whose inputs and settings are unchanged are kept.
+With --keep=64,32:8 sparse embeddings are also searched cut: rows and queries to their 64 largest
+values, and rows to 32 with queries of 8. One encoder thus gives a curve.
+
+Recall is over all probes. Times are the median over some of them, one at a time on one thread, all
+methods in turns (see `evaluation.timing`); nothing else should run. Records whose inputs and
+settings are unchanged are kept.
 A table of all of them is printed at the end: F is multiply-adds per row, R the sub-optimality
 ratio.
 """
@@ -25,7 +29,7 @@ from sparse_embed.experiments.evaluation import identification, methods, records
 from sparse_embed.flags import app
 from sparse_embed.flags.evaluation import DATA_NAME, DISTRACTORS, ONLY, TIMED_QUERIES
 from sparse_embed.flags.output import RECORDS
-from sparse_embed.flags.retrieval import THRESHOLD, K
+from sparse_embed.flags.retrieval import KEEP, THRESHOLD, K
 from sparse_embed.retrieval.metrics import check_unit_norm
 
 _DENSE = flags.DEFINE_string(
@@ -55,6 +59,8 @@ def main() -> None:
     for name in ONLY.value:
         if name not in known:
             raise UsageError(f"--only={name}: expected some of {', '.join(known)}")
+    if KEEP.value and not _OTHERS["sparse"].value:
+        raise UsageError(f"{flags.FLAGS['keep'].serialize()} needs --sparse: it cuts nothing else")
     path = app.existing_path("dense", _DENSE.value)
     data = methods.Data(
         methods.load("dense", path, DISTRACTORS.value),
@@ -63,17 +69,20 @@ def main() -> None:
         K.value,
         THRESHOLD.value,
         _BUILD_THREADS.value,
+        KEEP.value,
     )
     if DISTRACTORS.value > data.distractors:
         print(f"--distractors={DISTRACTORS.value}: {path} has {data.distractors}")
     try:
         check_unit_norm(f"--dense={path}", data.dense.vectors)
-        for name, make in known.items():
-            if name in ONLY.value or not ONLY.value:
-                for method in make(data):
-                    identification.evaluate(
-                        method, data, folder, DATA_NAME.value, TIMED_QUERIES.value
-                    )
+        chosen = [
+            method
+            for name, make in known.items()
+            if name in ONLY.value or not ONLY.value
+            for method in make(data)
+        ]
+        task = identification.Task(data, folder, DATA_NAME.value, TIMED_QUERIES.value)
+        identification.evaluate(chosen, task)
     except ValueError as error:
         raise UsageError(str(error)) from error
     same = {"data": DATA_NAME.value, "distractors": data.distractors}

@@ -1,4 +1,6 @@
-"""What to search in, and what counts as a result."""
+"""What to search in, what counts as a result, and what a search may cost."""
+
+import re
 
 from absl import flags
 
@@ -24,6 +26,56 @@ def _threshold() -> flags.FlagHolder:
     return flags.FlagHolder(flags.FLAGS, flags.FLAGS["threshold"], ensure_non_none_value=False)
 
 
+Budget = tuple[int, int]  # how many values a row keeps, and how many a query
+
+_BUDGET = re.compile(r"([1-9][0-9]{0,17})(?::([1-9][0-9]{0,17}))?")
+
+
+class _Budgets(flags.ArgumentParser):
+    """Reads budgets such as 64,32:8: each is `rows`, or `rows:queries` where the two differ."""
+
+    syntactic_help = "numbers of values, each rows or rows:queries"
+
+    def parse(self, argument: str | tuple[Budget, ...]) -> tuple[Budget, ...]:
+        """Returns the budgets in the order given, each once.
+
+        Raises:
+            ValueError: a budget is no positive number, nor two of them.
+        """
+        if not isinstance(argument, str):
+            return argument
+        found = []
+        for word in argument.split(",") if argument else []:
+            match = _BUDGET.fullmatch(word.strip())
+            if match is None:
+                raise ValueError(
+                    f"{word!r} is no budget: expected integers >= 1, each rows or rows:queries, "
+                    "such as 64,32:8"
+                )
+            found.append((int(match[1]), int(match[2] or match[1])))
+        return tuple(dict.fromkeys(found))
+
+    def flag_type(self) -> str:
+        return "budgets"
+
+
+class _BudgetTexts(flags.ArgumentSerializer):
+    """Writes budgets as `_Budgets` reads them."""
+
+    def serialize(self, value: tuple[Budget, ...]) -> str:
+        return ",".join(
+            f"{rows}" if rows == queries else f"{rows}:{queries}" for rows, queries in value
+        )
+
+
+def _keep() -> flags.FlagHolder:
+    text = (
+        "Cuts sparse embeddings to their largest values, with unit norm again: how many values a "
+        "row keeps, or rows:queries where a query keeps another number. None is cut by default."
+    )
+    return flags.DEFINE(_Budgets(), "keep", (), text, serializer=_BudgetTexts())
+
+
 __getattr__ = defined_on_import(
     globals(),
     {
@@ -33,6 +85,7 @@ __getattr__ = defined_on_import(
         "K": lambda: flags.DEFINE_integer(
             "k", 1000, "Maximum number of results of the sparse search.", lower_bound=1
         ),
+        "KEEP": _keep,
         "THRESHOLD": _threshold,
     },
 )

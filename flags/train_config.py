@@ -82,7 +82,7 @@ class ModelConfig:
     model: str = option(
         "convnet",
         "Architecture: mobilefacenet and resnet101 for faces of 112x112, nin, resnet20 and haarnet "
-        "for CIFAR, convnet for glyphs, linear for dense embeddings.",
+        "for CIFAR, convnet and resnet8 for glyphs and words, linear for dense embeddings.",
         choices=_models,
     )
     embedding_dim: int = option(
@@ -121,6 +121,14 @@ class ModelConfig:
         "Whether all layers learn. --notrain_backbone trains the embedding layer alone, on the "
         "other layers of --warm_start, which stay as they are; a step then takes a fraction of "
         "the time.",
+    )
+    train_keep: int | None = option(
+        None,
+        "Train for a budget of this many values: each embedding is cut to its largest ones before "
+        "the penalty and the metric loss. At first four times as many stay; their number falls "
+        "linearly during --warmup_steps. The saved encoder is not cut: embed --keep and "
+        "evaluate_megaface --keep do that. Default: nothing is cut.",
+        lower=1,
     )
 
 

@@ -8,6 +8,7 @@ from sparse_embed.models.encoder import ARCHITECTURES, Architecture, build_encod
 from sparse_embed.models.head import (
     ACTIVATIONS,
     ArcFaceHead,
+    KeepLargest,
     SoftThreshold,
     embedding_head,
     l2_normalize,
@@ -18,6 +19,7 @@ __all__ = [
     "ARCHITECTURES",
     "ArcFaceHead",
     "Architecture",
+    "KeepLargest",
     "SoftThreshold",
     "build_encoder",
     "embedding_head",

@@ -13,6 +13,7 @@ from sparse_embed.models.head import embedding_head
 from sparse_embed.models.linear import linear
 from sparse_embed.models.mobilefacenet import mobilefacenet
 from sparse_embed.models.nin import nin
+from sparse_embed.models.resnet8 import resnet8
 from sparse_embed.models.resnet20 import resnet20
 from sparse_embed.models.resnet101 import resnet101
 
@@ -38,6 +39,7 @@ ARCHITECTURES = {
     "nin": Architecture(nin, (4, 4, 1)),
     "resnet101": Architecture(resnet101, (16, 16, 1)),
     "resnet20": Architecture(resnet20, (4, 4, 1)),
+    "resnet8": Architecture(resnet8, (8, 8, 1)),
 }
 
 
@@ -55,8 +57,8 @@ def build_encoder(
     file anywhere, without this package.
 
     Args:
-        name: "convnet", "haarnet", "mobilefacenet", "nin", "resnet101" or "resnet20"; "linear" for
-            examples that are vectors.
+        name: "convnet", "haarnet", "mobilefacenet", "nin", "resnet101", "resnet20" or "resnet8";
+            "linear" for examples that are vectors.
         embedding_dim: dimension of the embeddings. The paper uses 1024 for sparse embeddings of
             faces, 128 and 512 for dense ones, 64 for CIFAR-100.
         activation: "relu" or "soft_threshold" for sparse embeddings, "none" for dense ones (see

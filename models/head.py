@@ -6,7 +6,7 @@ has none; for the soft threshold, which is symmetric, `gamma` matters as much.
 
 The head consists of Keras' own layers and operations only. Recent versions of Keras import no other
 package's classes while they read a file, so only this lets `keras.models.load_model` read a saved
-encoder where this package is not imported, or not even installed. The two layers at the end of this
+encoder where this package is not imported, or not even installed. The layers at the end of this
 file are for training and for other networks: a model with one of them loads after
 `import sparse_embed.models`.
 """
@@ -153,6 +153,72 @@ class SoftThreshold(keras.layers.Layer):
     def get_config(self):
         """The arguments that `from_config` needs to make this layer again."""
         return {**super().get_config(), "threshold": self.threshold}
+
+
+@keras.saving.register_keras_serializable("sparse_embed")
+class KeepLargest(keras.layers.Layer):
+    """Cuts each embedding to its largest values, and scales what is left to unit norm.
+
+    y_i = c_i / ||c_i|| with c_ij = x_ij if |x_ij| is among the k(t) largest of row i, else 0. In
+    training step t = 0, 1, ...
+
+        k(t) = k + floor((k_0 - k) max(T - t, 0) / T) with k_0 = min(4 k, d):
+
+    linear from k_0 to k in T steps, since a small k from the first step on would leave most
+    dimensions without a gradient. At inference k(t) is k.
+
+    Values of equal magnitude stay or go together, so that a row may keep more than k of them. The
+    gradient flows through the kept values alone; a row of zeros stays one, without a gradient.
+    `retrieval.keep_largest` does the same to stored embeddings. Computed in float32 under every
+    dtype policy.
+
+    The layer counts the training steps itself. The count is saved with the model, hence a schedule
+    goes on after a restart where it stopped.
+
+    Args:
+        k: number of values that a row keeps at last; nothing is cut if there are no more.
+        anneal_steps: T, the number of steps until k is reached, >= 1.
+    """
+
+    def __init__(self, k: int, anneal_steps: int, **kwargs):
+        kwargs.setdefault("dtype", "float32")
+        super().__init__(**kwargs)
+        self.k = int(check_number("k", k, integer=True, minimum=1))
+        self.anneal_steps = int(check_number("anneal_steps", anneal_steps, integer=True, minimum=1))
+
+    def build(self, input_shape):
+        """Creates the step counter."""
+        self.last, self.first = min(self.k, input_shape[-1]), min(4 * self.k, input_shape[-1])
+        self.step = self.add_weight(
+            shape=(),
+            initializer="zeros",
+            dtype="int64",
+            trainable=False,
+            aggregation="only_first_replica",  # all replicas take the same step: count it once
+            name="step",
+        )
+
+    def call(self, embeddings, training=False):
+        """Returns the (batch, d) embeddings, cut; counts a step if `training`."""
+        magnitudes = ops.stop_gradient(ops.abs(embeddings))
+        count = ops.convert_to_tensor(self.last, "int64")
+        if training:
+            left = ops.maximum(self.anneal_steps - ops.convert_to_tensor(self.step), 0)
+            count += (self.first - self.last) * left // self.anneal_steps
+            self.step.assign_add(1)
+        # The number of values to sort is part of the graph, so it is that of the first step.
+        largest = ops.top_k(magnitudes, self.first)[0]
+        smallest_kept = ops.take(largest, ops.expand_dims(count - 1, 0), axis=-1)
+        # Neither smaller nor larger than anything, NaN stays: the loss must show it.
+        return l2_normalize(ops.where(magnitudes < smallest_kept, 0.0, embeddings))
+
+    def compute_output_shape(self, input_shape):
+        """The shape of the input."""
+        return input_shape
+
+    def get_config(self):
+        """The arguments that `from_config` needs to make this layer again."""
+        return {**super().get_config(), "k": self.k, "anneal_steps": self.anneal_steps}
 
 
 @keras.saving.register_keras_serializable("sparse_embed")

@@ -35,11 +35,11 @@ def resnet20(images, width: float):
     for stage, channels in enumerate(CHANNELS):
         for unit in range(UNITS_PER_STAGE):
             stride = 2 if stage > 0 and unit == 0 else 1
-            x = _residual(x, scaled(channels, width), stride)
+            x = residual(x, scaled(channels, width), stride)
     return keras.layers.GlobalAveragePooling2D()(x)
 
 
-def _residual(x, channels: int, stride: int):
+def residual(x, channels: int, stride: int):
     """ReLU(shortcut(x) + (conv, batch norm, ReLU, conv, batch norm)(x))."""
     y = keras.layers.ReLU()(conv_norm(x, channels, 3, stride))
     y = conv_norm(y, channels, 3)

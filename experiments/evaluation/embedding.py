@@ -155,15 +155,23 @@ def set_name(path: pathlib.Path) -> str:
     return path.stem.partition("_")[0]
 
 
-def embed_sets(run: Run, files: list[pathlib.Path]) -> list[pathlib.Path]:
-    """Embeds stored images (see `glyph_sets`) with every encoder of a run, beside the encoder.
+def embed_sets(
+    run: Run, files: list[pathlib.Path], distractors: int | None = None
+) -> list[pathlib.Path]:
+    """Embeds stored images (see `evaluation_sets`) with every encoder of a run, beside the encoder.
 
     Hash codes serve only identification: Sparse Deep Hashing leaves out the other sets.
+
+    Args:
+        run: the run.
+        files: the stored images.
+        distractors: how many of the images labelled -1, which come last, are embedded; None for
+            all.
 
     Returns:
         The files of embeddings: `<set name>.npz` or `.npy` in each encoder's folder.
     """
-    from sparse_embed.datasets import glyph_sets
+    from sparse_embed.datasets import evaluation_sets
 
     written = []
     for snapshot in run.snapshots:
@@ -175,7 +183,8 @@ def embed_sets(run: Run, files: list[pathlib.Path]) -> list[pathlib.Path]:
             if run.config.makes_codes and name != "identification":
                 continue
             labels = read_npy(path.with_suffix(".labels.npy"), expected=f"the labels of {path}")
-            batches = glyph_sets.stored_batches(path, labels, examples_at_once(shape))
+            count = len(labels) if distractors is None else int((labels >= 0).sum()) + distractors
+            batches = evaluation_sets.stored_batches(path, labels, examples_at_once(shape), count)
             vectors, labels = embed(encode, batches, sparse)
             written.append(snapshot.folder / f"{name}{snapshot.suffix}")
             found = Embeddings(vectors, labels, note(snapshot, split=name))

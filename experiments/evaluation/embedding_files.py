@@ -58,6 +58,11 @@ class Embeddings:
         """The setting that tells apart the points of the method's curve in records."""
         return self.config.setting if self.config else {"dims": int(self.vectors.shape[1])}
 
+    @property
+    def seed(self) -> int:
+        """Seed of that training run; 0 if `train` did not make it."""
+        return self.config.optimization.seed if self.config else 0
+
 
 def save(path: pathlib.Path, embeddings: Embeddings) -> None:
     """Writes embeddings atomically; the suffix (.npz, .npy) must fit their kind.

@@ -34,6 +34,8 @@ class Data:
         k: longest shortlist.
         threshold: lowest sparse score on it, None for any.
         num_threads: threads to build with.
+        keep: budgets (rows, queries): how many of their largest values sparse rows, and sparse
+            queries, are cut to besides.
     """
 
     dense: Embeddings
@@ -42,6 +44,7 @@ class Data:
     k: int
     threshold: float | None
     num_threads: int
+    keep: tuple[tuple[int, int], ...] = ()
 
     @property
     def rows(self) -> int:
@@ -170,31 +173,80 @@ def narrow_dense(data: Data) -> Iterator[Method]:
 
 
 def sparse(data: Data) -> Iterator[Method]:
-    """The inverted index over each file of sparse embeddings."""
+    """The inverted index over each file of sparse embeddings: as they are, and cut.
+
+    Each budget of `data.keep` gives a method "<method>_cut". Its rows are cut when its index is
+    built, which budgets with as many values per row share; its probes, which are few, at once.
+    """
     for path in data.others["sparse"]:
         found = load_beside(data, "sparse", path)
         vectors: Any = found.vectors
         check_unit_norm(f"--sparse={path}", vectors)
         probes = vectors[: len(data.labels)]
-
-        def metrics(index: Any, vectors: Any = vectors, probes: Any = probes) -> dict[str, Any]:
-            return {
-                "dim": vectors.shape[1],
-                "multiply_adds_per_query": float(index.flops(probes).mean()),
-                **retrieval.sparsity_metrics(vectors),
-            }
-
-        yield Method(
+        whole = Method(
             found.method,
             {**found.setting, "run": path.parent.name},
-            timed(functools.partial(retrieval.SparseIndex.build, vectors, data.num_threads)),
+            timed(functools.partial(_sparse_index, vectors, None, data.num_threads)),
             probes,
             path,
             data.k,
             data.threshold,
-            metrics=metrics,
+            metrics=functools.partial(_sparse_metrics, vectors, None, probes),
             train=found.provenance.get("train"),
         )
+        yield whole
+        builds = {
+            rows: timed(functools.partial(_sparse_index, vectors, rows, data.num_threads))
+            for rows, _ in data.keep
+        }
+        for rows, queries in data.keep:
+            own = {} if queries == rows else {"keep_queries": queries}
+            few = _cut(probes, queries)
+            yield dataclasses.replace(
+                whole,
+                name=f"{whole.name}_cut",
+                setting={**whole.setting, "keep": rows, **own},
+                build=builds[rows],
+                probes=few,
+                metrics=functools.partial(_sparse_metrics, vectors, (rows, queries), few),
+            )
+
+
+def _cut(vectors: Any, keep: int | None) -> Any:
+    """Returns rows cut to `keep` values and scaled to unit norm; the rows themselves if None."""
+    return vectors if keep is None else retrieval.keep_largest(vectors, keep, unit_norm=True)
+
+
+def _sparse_index(vectors: Any, keep: int | None, num_threads: int) -> retrieval.SparseIndex:
+    """Returns the inverted index over rows cut to `keep` values."""
+    return retrieval.SparseIndex.build(_cut(vectors, keep), num_threads)
+
+
+def _sparse_metrics(
+    vectors: Any, budget: tuple[int, int] | None, probes: Any, index: Any
+) -> dict[str, Any]:
+    """The cost of a search, and how even the rows are.
+
+    The multiply-adds per row are F = sum_j p_j(queries) p_j(rows). Where both are made alike,
+    p_j(queries) is that of all rows, not of the few probes.
+
+    Args:
+        vectors: rows, not cut.
+        budget: how many values rows and queries are cut to; None if they are not.
+        probes: queries, cut.
+        index: the index over the rows, cut.
+    """
+    keep, keep_queries = budget or (None, None)
+    rows = _cut(vectors, keep)
+    metrics = {
+        "dim": rows.shape[1],
+        "multiply_adds_per_query": float(index.flops(probes).mean()),
+        **retrieval.sparsity_metrics(rows),
+    }
+    if keep != keep_queries:
+        of_queries, of_rows = map(retrieval.activation_probability, (probes, rows))
+        metrics["flops_per_row"] = float(of_queries @ of_rows)
+    return metrics
 
 
 def sdh(data: Data) -> Iterator[Method]:

@@ -9,9 +9,11 @@ can be computed again. A *figure* is a picture of records. Keys:
     data               which data it was measured on, such as "glyphs"
     method             a regularizer ("flops", "l1"), a baseline ("dense", "pca", ...) or "sdh"
     setting            tells apart the points of its curve: {"weight": 30}, {"bits": 256}
+    seed               of the training run of the encoder, or of the dense encoder of a baseline
     reranked           whether a shortlist was re-ranked with dense embeddings (megaface)
     recall_at_<k>, authors_recall_at_<k>, accuracy, val_at_far_<f>, precision_at_<k>_train, ...
-    milliseconds_per_query, timed_queries, build_seconds, index_bytes (megaface)
+    build_seconds, index_bytes (megaface)
+    milliseconds_per_query, timed_queries, turns, other_load (megaface, if it was timed)
     dim, flops_per_row, activation_probability, suboptimality_ratio
     flags              of the script and, where there was one, of the training run
     fingerprint        of everything that decides the result: settings, content of input files
@@ -47,7 +49,8 @@ def record_name(key: Record, *more: Any) -> str:
     """Returns the file name of a record: its key and `more`, which tell it from all others."""
     setting = [f"{name}={value}" for name, value in key["setting"].items()]
     size = [key["distractors"]] if "distractors" in key else []
-    parts = [key["experiment"], key["data"], *size, key["method"], *setting, *more]
+    seed = [f"seed={key['seed']}"] if "seed" in key else []
+    parts = [key["experiment"], key["data"], *size, key["method"], *setting, *seed, *more]
     return re.sub(r"[^A-Za-z0-9._=-]+", "_", "-".join(str(part) for part in parts if part != ""))
 
 
@@ -77,13 +80,24 @@ def update(
         return False
     metrics, arrays = make()
     record = {"name": name, **key, **metrics, "fingerprint": mark, "provenance": provenance()}
+    _save(path, record, arrays)
+    print(f"{name}: {summary(record)}", flush=True)
+    return True
+
+
+def amend(folder: pathlib.Path, name: str, metrics: Record, arrays: dict[str, np.ndarray]) -> None:
+    """Adds metrics and raw results to a record, in place of those of the same names."""
+    record = _read(folder / f"{name}.json")
+    kept = load_arrays(folder, record)
+    _save(folder / f"{name}.json", {**record, **metrics}, {**kept, **arrays})
+
+
+def _save(path: pathlib.Path, record: Record, arrays: dict[str, np.ndarray]) -> None:
     # The raw results come first: where there is a record, they exist too.
     with atomic_path(path.with_suffix(".npz")) as temporary:
         np.savez_compressed(temporary, **arrays)  # type: ignore[arg-type]
     with atomic_path(path) as temporary:
         temporary.write_text(json.dumps(record, indent=1))
-    print(f"{name}: {summary(record)}", flush=True)
-    return True
 
 
 def load(folder: pathlib.Path, experiment: str | None = None) -> list[Record]:

@@ -39,6 +39,7 @@ def update(
     data_name: str,
     method: str,
     setting: Record,
+    seed: int,
     files: list[pathlib.Path],
     make: Callable[[], Made],
     flip_sum: bool = False,
@@ -49,6 +50,7 @@ def update(
         "data": data_name,
         "method": method,
         "setting": setting,
+        "seed": seed,
         "flags": {"flip_sum": flip_sum},
     }
     records.update(folder, key, files, make, "flip_sum" if flip_sum else "")
@@ -67,6 +69,7 @@ def evaluate_pairs(path: pathlib.Path, folder: pathlib.Path, data_name: str) -> 
             data_name,
             found.method,
             setting,
+            found.seed,
             [path],
             lambda: evaluate(found.vectors, same),
         )
@@ -97,4 +100,4 @@ def evaluate_pack(
         return evaluate(vectors, pack.same, flipped)
 
     files = [run.encoder_file, path]
-    update(folder, data_name, run.method, run.setting, files, make, flip_sum)
+    update(folder, data_name, run.method, run.setting, run.seed, files, make, flip_sum)

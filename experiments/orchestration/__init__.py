@@ -1,1 +1,1 @@
-"""What `reproduce`, `evaluate_glyphs` and `cifar100` call: lists of steps, and what runs them."""
+"""What `reproduce`, `compare` and `cifar100` call: lists of steps, and what runs them."""

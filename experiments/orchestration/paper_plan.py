@@ -234,6 +234,7 @@ def _faces(folder: pathlib.Path, data: Data, size: Size) -> list[Step]:
         fit(
             runs[fitted],
             folder / fitted,
+            folder,
             ACTIVATIONS[network],
             "recordio",
             *few,
@@ -250,7 +251,7 @@ def _faces(folder: pathlib.Path, data: Data, size: Size) -> list[Step]:
                 f"--narrow_dense={embeds['dense128'].outputs[0]}",
                 f"--sdh={embeds['sdh'].outputs[0]}",
             ],
-            [folder / RECORDS / "megaface-megaface-*-dense-dims=512.json"],
+            [folder / RECORDS / "megaface-megaface-*-dense-dims=512-*.json"],
             seconds["compare"],
             list(embeds.values()),
         ),

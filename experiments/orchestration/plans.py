@@ -1,20 +1,20 @@
-"""Which steps make a reproduction on glyphs; `paper_plan` has those of the paper's own experiments.
+"""Which steps make a reproduction on words; `paper_plan` has those of the paper's own experiments.
 
 A plan is a list of steps. Making one reads and writes nothing: what is done is for `steps.run_all`
-to find out. Seconds are those of 2 quiet cores of an AMD EPYC.
+to find out. Seconds are those of 2 quiet cores of an AMD EPYC. The folders:
+
+    <run_dir>/images                   the evaluation sets, the same for all encoders
+    <run_dir>/<network>/seed0/<run>    training runs: start, dense512, dense128, flops, l1, sdh
+    <run_dir>/<network>/records        records of all seeds
 """
 
+import dataclasses
 import pathlib
 from typing import Any
 
 from sparse_embed.experiments.evaluation.records import record_name
 from sparse_embed.experiments.orchestration.steps import Step, script
 from sparse_embed.experiments.training.run import RECORD, snapshot_folder
-
-# The second architecture on glyphs: the paper's MobileFaceNet, narrow, so that a CPU trains it, and
-# with the activation that the paper gave to its other network.
-NARROW = ["--model=mobilefacenet", "--width=0.25"]
-SPARSE_NARROW = [*NARROW, "--activation=soft_threshold"]
 
 PAIR_SETS = ("easy", "hard")
 RECORDS = "records"  # folder of an architecture
@@ -31,10 +31,11 @@ def train(
     *arguments: str,
     seconds: float,
     needs: list[Step] | None = None,
+    of: str = "",
 ) -> Step:
-    """Trains an encoder into `folder`."""
+    """Trains an encoder into `folder`; the step is named by that, the folder above it and `of`."""
     return script(
-        f"train {folder.parent.name} {folder.name}",
+        " ".join(filter(None, ["train", of, folder.parent.name, folder.name])),
         ["train", f"--preset={preset}", *arguments, f"--model_dir={folder}"],
         [folder / RECORD],
         seconds,
@@ -43,258 +44,390 @@ def train(
 
 
 def fit(
-    run: Step, folder: pathlib.Path, activation: str, data: str, *arguments: str, seconds: float
+    run: Step,
+    folder: pathlib.Path,
+    home: pathlib.Path,
+    activation: str,
+    data: str,
+    *arguments: str,
+    seconds: float,
 ) -> Step:
-    """Fits rectified Gaussians to the activations of a sparse encoder, that of `run`."""
+    """Fits rectified Gaussians to the activations of a sparse encoder, that of `run`.
+
+    `home` is the folder of its network, which gets the record.
+    """
     key = {"experiment": "activations", "data": data, "method": "flops"}
     setting = {"run": folder.name, "activation": activation}
     return script(
-        f"fit {folder.parent.name}",
+        f"fit {home.name}",
         [
             "evaluate_activations",
             f"--model_dir={folder}",
-            f"--records={folder.parent / RECORDS}",
+            f"--records={home / RECORDS}",
             *arguments,
         ],
-        [record(folder.parent, **key, setting=setting)],
+        [record(home, **key, setting=setting)],
         seconds,
         [run],
     )
 
 
-def draw(images: pathlib.Path, classes: int, distractors: int, pairs: int) -> Step:
-    """Draws the evaluation sets of glyphs: for identification, then easy and hard pairs."""
-    files = [images / f"identification_{classes}_{distractors}.npy"]
-    files += [images / f"{name}_{pairs}.npy" for name in PAIR_SETS]
-    sizes = [f"--distractors={distractors}", f"--probe_classes={classes}", f"--pair_count={pairs}"]
+@dataclasses.dataclass(frozen=True)
+class Network:
+    """A network in a comparison.
+
+    Attributes:
+        flags: of all its training runs.
+        sparse: more flags of its sparse ones.
+        weights: of the penalties flops and l1; a run goes through those of one, see --reg_path.
+        seconds: of 1,000 training steps.
+    """
+
+    flags: tuple[str, ...]
+    sparse: tuple[str, ...]
+    weights: dict[str, list[float]]
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """How large the evaluation sets of a comparison are.
+
+    Attributes:
+        dataset: "words" or "glyphs".
+        classes: how many test classes the probes are of.
+        distractors: among how many the probes are searched and timed.
+        pairs: how many each set of pairs has.
+        seeds: of the training runs. The first has all runs, and is timed among all distractors.
+        compared: among how many distractors all seeds are compared; those after the first embed
+            and search no more.
+        keep: budgets to cut the encoders of the smallest weights to, see `evaluate_megaface`.
+    """
+
+    dataset: str
+    classes: int
+    distractors: int
+    pairs: int
+    seeds: tuple[int, ...] = (0,)
+    compared: int | None = None
+    keep: str = ""
+
+
+def draw(images: pathlib.Path, sizes: Sizes) -> Step:
+    """Draws the evaluation sets: for identification, then easy and hard pairs."""
+    files = [images / f"identification_{sizes.classes}_{sizes.distractors}.npy"]
+    files += [images / f"{name}_{sizes.pairs}.npy" for name in PAIR_SETS]
+    flags = [
+        f"--dataset={sizes.dataset}",
+        f"--distractors={sizes.distractors}",
+        f"--probe_classes={sizes.classes}",
+        f"--pair_count={sizes.pairs}",
+    ]
     return script(
-        "draw glyphs",
-        ["draw_glyphs", f"--images_dir={images}", *sizes],
+        f"draw {sizes.dataset}",
+        ["draw_sets", f"--images_dir={images}", *flags],
         files,
-        10 + (distractors + 4 * pairs) / 5000,
+        10 + (sizes.distractors + 4 * sizes.pairs) / 9000,
     )
 
 
-def compare(
+def encoders(folder: pathlib.Path, run: str, network: Network) -> list[pathlib.Path]:
+    """Returns the embeddings for identification that the encoders of a run make."""
+    if run in network.weights:
+        found = network.weights[run]
+        return [snapshot_folder(folder / run, w) / "identification.npz" for w in found]
+    return [folder / run / f"identification.{'npz' if run == 'sdh' else 'npy'}"]
+
+
+def embed(
+    folder: pathlib.Path, runs: dict[str, Step], network: Network, drawn: Step, distractors: int
+) -> dict[str, Step]:
+    """Embeds the evaluation sets with all encoders of one seed."""
+    steps = {}
+    for run, trained in runs.items():
+        if run == "start":
+            continue
+        kinds = (
+            ("identification",) if run in ("sdh", "dense128") else ("identification", *PAIR_SETS)
+        )
+        sets = [path for path in drawn.outputs if path.stem.partition("_")[0] in kinds]
+        found = encoders(folder, run, network)
+        steps[run] = script(
+            f"embed {folder.parent.name} {folder.name} {run}",
+            [
+                "embed_sets",
+                f"--model_dir={folder / run}",
+                f"--sets={','.join(map(str, sets))}",
+                f"--distractors={distractors}",
+            ],
+            [path.with_stem(kind) for path in found for kind in kinds],
+            10 + len(found) * distractors * network.seconds / 1e6,
+            [trained, drawn],
+        )
+    return steps
+
+
+def identify(
     folder: pathlib.Path,
-    runs: dict[str, Step],
-    weights: dict[str, list[float]],
-    drawn: Step,
+    embeds: dict[str, Step],
+    network: Network,
+    data: str,
     distractors: int,
+    timed: bool,
     only: str = "",
-) -> list[Step]:
-    """Embeds the sets with the encoders in `folder`, compares all methods, keeps a gallery.
+    keep: str = "",
+) -> Step:
+    """Searches for the probes with all methods that one seed has the embeddings for.
 
     Args:
-        folder: of the architecture; `<run>` below it is a training run.
-        runs: the training steps of dense512, flops, l1 and sdh.
-        weights: of the paths flops and l1.
-        drawn: the step that draws the sets.
-        distractors: how many there are.
+        folder: of the seed.
+        embeds: the steps of `embed`.
+        network: the network.
+        data: name of the data in the records.
+        distractors: among how many.
+        timed: whether queries are timed.
         only: what to compare, see `evaluate_megaface`.
+        keep: budgets to cut the encoder of each penalty's smallest weight to; then nothing else is
+            searched.
     """
-    name, sets = folder.name, ",".join(map(str, drawn.outputs))
-    encoders: dict[str, list[tuple[pathlib.Path, str]]] = {
-        "dense512": [(folder / "dense512", ".npy")],
-        **{
-            method: [(snapshot_folder(folder / method, weight), ".npz") for weight in found]
-            for method, found in weights.items()
-        },
-        "sdh": [(folder / "sdh", ".npz")],
-    }
-    embeds: dict[str, Step] = {}
-    for run, found in encoders.items():
-        kinds = ("identification",) if run == "sdh" else ("identification", *PAIR_SETS)
-        outputs = [path / f"{kind}{suffix}" for path, suffix in found for kind in kinds]
-        embeds[run] = script(
-            f"embed {name} {run}",
-            ["embed_sets", f"--model_dir={folder / run}", f"--sets={sets}"],
-            outputs,
-            10 + len(found) * distractors / 8000,
-            [runs[run], drawn],
-        )
 
-    def files(kind: str, *chosen: str) -> str:
-        return ",".join(
-            str(path / f"{kind}{suffix}") for run in chosen for path, suffix in encoders[run]
-        )
+    def files(*runs: str) -> str:
+        chosen = [encoders(folder, run, network) for run in runs if run in embeds]
+        return ",".join(str(path) for found in chosen for path in (found[:1] if keep else found))
 
-    records = f"--records={folder / RECORDS}"
-    key = {"experiment": "megaface", "data": "glyphs", "method": "dense", "setting": {"dims": 512}}
-    size = {"distractors": distractors}
-    identify = script(
-        f"identify {name}",
-        [
-            "evaluate_megaface",
-            f"--dense={files('identification', 'dense512')}",
-            f"--sparse={files('identification', *weights)}",
-            f"--sdh={files('identification', 'sdh')}",
-            f"--distractors={distractors}",
-            *([f"--only={only}"] if only else []),
-            records,
-        ],
-        [folder / RECORDS / "megaface-*.json" if only else record(folder, **key, **size)],
-        60 + distractors / 500,
+    flags = [f"--dense={files('dense512')}", f"--sparse={files(*network.weights)}"]
+    if keep:
+        flags += [f"--keep={keep}", "--only=sparse"]
+    else:
+        flags += [f"--narrow_dense={files('dense128')}", f"--sdh={files('sdh')}"]
+        flags += [f"--only={only}"] if only else []
+    flags += [f"--distractors={distractors}", *([] if timed else ["--timed_queries=0"])]
+    records = folder.parent / RECORDS
+    pattern = (
+        f"megaface-{data}-{distractors}-{'*_cut' if keep else ''}*-seed={folder.name[4:]}*.json"
+    )
+    return script(
+        f"{'cut' if keep else 'identify'} {folder.parent.name} {folder.name} {distractors}",
+        ["evaluate_megaface", *flags, f"--data_name={data}", f"--records={records}"],
+        [records / pattern],
+        60 + distractors / (500 if timed else 2000),
         list(embeds.values()),
     )
-    verify = [
-        script(
-            f"verify {name} {kind}",
-            [
-                "evaluate_verification",
-                f"--pairs={files(kind, 'dense512', *weights)}",
-                f"--data_name=glyphs_{kind}",
-                records,
-            ],
-            [
-                record(
-                    folder,
-                    experiment="verification",
-                    data=f"glyphs_{kind}",
-                    method="dense",
-                    setting={"dims": 512, "run": "dense512"},
-                )
-            ],
-            10,
-            [embeds[run] for run in ("dense512", *weights)],
+
+
+def verify(
+    folder: pathlib.Path, embeds: dict[str, Step], network: Network, data: str
+) -> list[Step]:
+    """Verifies easy and hard pairs with the dense and the sparse encoders of one seed."""
+    seed = int(folder.name.removeprefix("seed"))
+    runs = ("dense512", *network.weights)
+    found = []
+    for kind in PAIR_SETS:
+        files = [path.with_stem(kind) for run in runs for path in encoders(folder, run, network)]
+        key = {"experiment": "verification", "data": f"{data}_{kind}", "method": "dense"}
+        setting = {"dims": 512, "run": "dense512"}
+        found.append(
+            script(
+                f"verify {folder.parent.name} {folder.name} {kind}",
+                [
+                    "evaluate_verification",
+                    f"--pairs={','.join(map(str, files))}",
+                    f"--data_name={data}_{kind}",
+                    f"--records={folder.parent / RECORDS}",
+                ],
+                [record(folder.parent, **key, setting=setting, seed=seed)],
+                10,
+                [embeds[run] for run in runs],
+            )
         )
-        for kind in PAIR_SETS
-    ]
-    middle = weights["flops"][len(weights["flops"]) // 2 if len(weights["flops"]) > 2 else 0]
+    return found
+
+
+def gallery(
+    folder: pathlib.Path, embeds: dict[str, Step], network: Network, drawn: Step, sizes: Sizes
+) -> Step:
+    """Keeps what the report's gallery shows: an encoder of medium weight."""
+    weights = network.weights["flops"]
+    middle = weights[len(weights) // 2 if len(weights) > 2 else 0]
     shown = snapshot_folder(folder / "flops", middle)
     setting = {"weight": middle, "run": shown.name}
-    gallery = script(
-        f"gallery {name}",
+    key = {"experiment": "gallery", "data": sizes.dataset, "method": "flops", "setting": setting}
+    return script(
+        f"gallery {folder.parent.name}",
         [
             "evaluate_gallery",
             f"--database={shown / 'identification.npz'}",
             f"--gallery_images={drawn.outputs[0]}",
-            records,
+            f"--data_name={sizes.dataset}",
+            f"--records={folder.parent / RECORDS}",
         ],
-        [record(folder, experiment="gallery", data="glyphs", method="flops", setting=setting)],
-        5 + distractors / 20_000,
+        [record(folder.parent, **key)],
+        5 + sizes.distractors / 20_000,
         [embeds["flops"], drawn],
     )
-    return [*embeds.values(), identify, *verify, gallery]
 
 
-def path_flag(weights: list[float]) -> str:
-    """Returns the flag that trains one encoder after the other."""
-    return f"--reg_path={','.join(f'{weight:g}' for weight in weights)}"
-
-
-def glyph_runs(
+def train_all(
     folder: pathlib.Path,
-    weights: dict[str, list[float]],
-    arguments: dict[str, list[str]] | None = None,
-    slower: float = 1.0,
+    network: Network,
+    dataset: str,
+    steps: tuple[int, int],
+    more: tuple[str, ...] = ("dense128", "sdh"),
+    flags: list[str] | None = None,
 ) -> dict[str, Step]:
-    """Returns the training steps that a comparison on glyphs needs.
+    """Trains the encoders of one seed.
+
+    Deep networks that are sparse from their first step learn nothing in a short training run. So
+    one dense run, `start`, comes first. All encoders, dense and sparse, then start from it with an
+    embedding layer of their own, and have the same recipe and number of steps.
 
     Args:
-        folder: of the architecture.
-        weights: of the paths flops and l1.
-        arguments: more flags of the runs, by name.
-        slower: how much longer than the `convnet` of 1,000 steps they take.
+        folder: of the seed, such as `seed0`.
+        network: the network.
+        dataset: "words" or "glyphs".
+        steps: training steps of `start` and of each encoder; further weights of a path take a
+            quarter of the latter each.
+        more: which of the runs dense128 and sdh to train besides dense512, flops and l1.
+        flags: more flags of all runs.
+
+    Returns:
+        The training steps by run, `start` first.
     """
-    more = arguments or {}
-    dense = train(
-        folder / "dense512",
-        "glyphs_dense512",
-        *more.get("dense512", []),
-        seconds=210 * slower,
-    )
-    start = f"--warm_start={folder / 'dense512'}"
-    runs = {"dense512": dense}
-    for method, found in weights.items():
-        given = more.get(method, [])
-        runs[method] = train(
-            folder / method,
-            f"glyphs_{method}",
-            path_flag(found),
-            *given,
-            seconds=310 * slower,
-            needs=[dense] if start in given else [],
+    seed = f"--seed={folder.name.removeprefix('seed')}"
+    same = [*network.flags, seed, *(flags or [])]
+    warm = [f"--warm_start={folder / 'start'}", "--nowarm_start_head"]
+    first, then = steps
+
+    def run(
+        name: str, kind: str, count: int, *arguments: str, needs: list[Step], longer: float = 1.0
+    ) -> Step:
+        return train(
+            folder / name,
+            f"{dataset}_{kind}",
+            *same,
+            f"--steps={count}",
+            *arguments,
+            seconds=10 + longer * network.seconds * count / 1000,
+            needs=needs,
+            of=folder.parent.name,
         )
-    runs["sdh"] = train(
-        folder / "sdh",
-        "glyphs_sdh",
-        start,
-        *more.get("sdh", []),
-        seconds=300 * slower,
-        needs=[dense],
-    )
+
+    start = run("start", "dense512", first, needs=[])
+    runs = {"start": start}
+    runs["dense512"] = run("dense512", "dense512", then, *warm, needs=[start])
+    for method, weights in network.weights.items():
+        path = f"--reg_path={','.join(f'{weight:g}' for weight in weights)}"
+        warm_up = f"--warmup_steps={max(1, 2 * then // 5)}"
+        given = [*warm, *network.sparse, warm_up, path]
+        longer = 1 + (len(weights) - 1) / 4
+        runs[method] = run(method, method, then, *given, needs=[start], longer=longer)
+    if "dense128" in more:
+        narrow = [*warm, "--embedding_dim=128"]
+        runs["dense128"] = run("dense128", "dense512", then, *narrow, needs=[start])
+    if "sdh" in more:  # continues a dense encoder, its embedding layer too
+        trained = f"--warm_start={folder / 'dense512'}"
+        fewer = max(1, then // 3)
+        runs["sdh"] = run("sdh", "sdh", fewer, trained, needs=[runs["dense512"]], longer=2.0)
     return runs
 
 
-def glyphs(
-    runs_dir: pathlib.Path,
-    weights: dict[str, list[float]],
-    classes: int,
-    distractors: int,
-    pairs: int,
-    train_flags: list[str],
-    only: str,
+def fit_flops(folder: pathlib.Path, runs: dict[str, Step], network: Network, data: str) -> Step:
+    """Fits rectified Gaussians to the sparsest encoder with the FLOPs penalty of one seed."""
+    soft = "--activation=soft_threshold" in network.sparse
+    activation = "soft_threshold" if soft else "relu"
+    return fit(runs["flops"], folder / "flops", folder.parent, activation, data, seconds=25)
+
+
+def compare(
+    folder: pathlib.Path,
+    seed: int,
+    network: Network,
+    sizes: Sizes,
+    drawn: Step,
+    steps: tuple[int, int],
+    only: str = "",
+    flags: list[str] | None = None,
 ) -> list[Step]:
-    """The comparison on glyphs with one architecture; see `evaluate_glyphs`."""
-    names = ("dense512", *weights, "sdh")
-    runs = glyph_runs(runs_dir, weights, {name: train_flags for name in names})
-    drawn = draw(runs_dir / "images", classes, distractors, pairs)
-    return [*runs.values(), drawn, *compare(runs_dir, runs, weights, drawn, distractors, only)]
+    """Trains one network with one seed, and compares all methods of search.
+
+    Args:
+        folder: of the network.
+        seed: of the training runs.
+        network: the network.
+        sizes: of the evaluation sets.
+        drawn: the step that draws them.
+        steps: training steps, see `train_all`.
+        only: what to compare, see `evaluate_megaface`.
+        flags: more flags of all training runs.
+    """
+    own, data, is_first = folder / f"seed{seed}", sizes.dataset, seed == sizes.seeds[0]
+    runs = train_all(own, network, data, steps, ("dense128", "sdh") if is_first else (), flags)
+    compared = sizes.compared or sizes.distractors
+    embeds = embed(own, runs, network, drawn, sizes.distractors if is_first else compared)
+    found = [*runs.values(), *embeds.values()]
+    if is_first:
+        found.append(identify(own, embeds, network, data, sizes.distractors, timed=True, only=only))
+        found.append(gallery(own, embeds, network, drawn, sizes))
+        found.append(fit_flops(own, runs, network, data))
+    if not is_first or compared != sizes.distractors:
+        few = only or "sparse,dense"
+        found.append(identify(own, embeds, network, data, compared, timed=False, only=few))
+    if sizes.keep:
+        found.append(identify(own, embeds, network, data, compared, timed=False, keep=sizes.keep))
+    return [*found, *verify(own, embeds, network, data)]
 
 
-def quick(run_dir: pathlib.Path) -> list[Step]:
-    """Short runs; the second architecture is trained just long enough for figure 2a."""
-    convnet, narrow = run_dir / "convnet", run_dir / "mobilefacenet"
-    weights = {"flops": [15.0, 60.0], "l1": [0.4, 0.8]}
-    short = ["--steps=400", "--warmup_steps=160", "--path_steps=100"]
-    few = {"dense512": ["--steps=400"], "flops": short, "l1": short, "sdh": ["--steps=60"]}
-    runs = glyph_runs(convnet, weights, few, slower=0.35)
-    second = train(
-        narrow / "flops",
-        "glyphs_flops",
-        *SPARSE_NARROW,
-        "--steps=120",
-        "--warmup_steps=60",
-        seconds=60,
-    )
-    drawn = draw(run_dir / "images", classes=200, distractors=20_000, pairs=2000)
-    return [
-        *runs.values(),
-        second,
-        fit(runs["flops"], convnet / "flops", "relu", "glyphs", seconds=20),
-        fit(second, narrow / "flops", "soft_threshold", "glyphs", seconds=25),
-        drawn,
-        *compare(convnet, runs, weights, drawn, distractors=20_000),
-    ]
+# The paper's roles: MobileFaceNet with ReLU, a residual network with the soft threshold. Both are
+# narrow, so that 2 cores train them.
+MOBILEFACENET = Network(
+    ("--model=mobilefacenet", "--width=0.25", "--learning_rate=0.005"),
+    (),
+    {"flops": [40.0, 120.0], "l1": [0.6, 1.5]},
+    seconds=140,
+)
+RESNET = Network(
+    ("--model=resnet8",),
+    ("--activation=soft_threshold", "--initial_probability=0.3"),
+    {"flops": [40.0, 120.0], "l1": [1.1, 2.2]},
+    seconds=120,
+)
+CONVNET = Network((), (), {"flops": [30.0, 100.0], "l1": [0.6, 1.2]}, seconds=80)
+
+BUDGETS = "64,48,32,24,16,12,8"
 
 
-def full(run_dir: pathlib.Path) -> list[Step]:
-    """Every sweep, two architectures, a million distractors, which are drawn once for both."""
-    distractors = 1_000_000
-    drawn = draw(run_dir / "images", classes=400, distractors=distractors, pairs=6000)
-    weights = {"flops": [15.0, 30.0, 60.0], "l1": [0.4, 0.6, 0.8]}
+def quick(run_dir: pathlib.Path, first_seed: int = 0) -> list[Step]:
+    """Short runs of `convnet`; another network is trained just long enough for figure 2a."""
+    seeds = tuple(range(first_seed, first_seed + 3))
+    sizes = Sizes("words", classes=300, distractors=50_000, pairs=2000, seeds=seeds, keep=BUDGETS)
+    drawn = draw(run_dir / "images", sizes)
+    narrow = run_dir / "mobilefacenet" / f"seed{first_seed}"
+    second = dataclasses.replace(MOBILEFACENET, weights={"flops": [40.0]})
+    runs = train_all(narrow, second, "words", (150, 100), ())
     found = [drawn]
-    for name, slower in (("convnet", 1.0), ("mobilefacenet", 1.5)):
-        folder = run_dir / name
-        more: dict[str, list[str]] = {}
-        if name == "mobilefacenet":
-            # Narrow and sparse from the start, MobileFaceNet does not come far in 1,000 steps
-            # (recall@1 of 0.61 where the dense one has 0.90): it starts from the dense one.
-            tuned = [
-                *SPARSE_NARROW,
-                f"--warm_start={folder / 'dense512'}",
-                "--nowarm_start_head",
-                "--steps=500",
-                "--warmup_steps=200",
-                "--path_steps=250",
-            ]
-            more = {"dense512": NARROW, "flops": tuned, "l1": tuned, "sdh": NARROW}
-        runs = glyph_runs(folder, weights, more, slower)
-        activation = "relu" if name == "convnet" else "soft_threshold"
-        found += [
-            *runs.values(),
-            fit(runs["flops"], folder / "flops", activation, "glyphs", seconds=25),
-            *compare(folder, runs, weights, drawn, distractors),
-        ]
+    for seed in seeds:
+        found += compare(run_dir / "convnet", seed, CONVNET, sizes, drawn, (250, 200))
+    fitted = fit_flops(narrow, runs, second, "words")
+    return [*found, runs["start"], runs["flops"], fitted]
+
+
+def full(run_dir: pathlib.Path, first_seed: int = 0) -> list[Step]:
+    """Two networks, three seeds of each, a million distractors for the first seed.
+
+    The seeds are compared among 100,000. Both networks come with one seed before the next one.
+    """
+    sizes = Sizes(
+        "words",
+        classes=400,
+        distractors=1_000_000,
+        pairs=6000,
+        seeds=tuple(range(first_seed, first_seed + 3)),
+        compared=100_000,
+        keep=BUDGETS,
+    )
+    drawn = draw(run_dir / "images", sizes)
+    found = [drawn]
+    for seed in sizes.seeds:
+        found += compare(run_dir / "resnet8", seed, RESNET, sizes, drawn, (500, 400))
+        found += compare(run_dir / "mobilefacenet", seed, MOBILEFACENET, sizes, drawn, (1000, 500))
     return found

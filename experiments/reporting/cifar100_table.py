@@ -53,14 +53,19 @@ FAST = Series("fast_", "haarnet")
 SERIES = (OWN, FAST)
 
 
-def in_table(records: list[Record], name: str) -> Record | None:
-    """Returns the record in the table for a model; None if there is none."""
-    found = [
-        record
+def by_seed(records: list[Record], name: str) -> dict[int, Record]:
+    """Returns the records in the table for a model by the seed of its training run."""
+    return {
+        record.get("seed", 0): record
         for record in records
         if record["experiment"] == "cifar100" and record["model"] == name and record["chosen"]
-    ]
-    return found[0] if found else None
+    }
+
+
+def in_table(records: list[Record], name: str) -> Record | None:
+    """Returns the record in the table for a model, of its first seed; None if there is none."""
+    found = by_seed(records, name)
+    return found[min(found)] if found else None
 
 
 def recorded_series(records: list[Record]) -> list[Series]:

@@ -3,16 +3,17 @@
 import io
 import logging
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import matplotlib
+import numpy as np
 from matplotlib.figure import Figure
 
 from sparse_embed.common.files import atomic_path
 from sparse_embed.common.looks import Look
-from sparse_embed.experiments.evaluation.records import Record
-from sparse_embed.experiments.reporting.selection import by_architecture
+from sparse_embed.experiments.reporting.intervals import Interval
+from sparse_embed.experiments.reporting.selection import Item, by_architecture
 from sparse_embed.retrieval import BASELINES
 
 logging.getLogger("fontTools").setLevel(logging.WARNING)  # it reports each table of each font
@@ -30,7 +31,12 @@ _STYLE: Any = {
 }
 
 
-OTHER_LOOKS = {"sdh": Look("SDH", "#CC79A7", "X"), "sparse": Look("sparse", "#999933", "p")}
+OTHER_LOOKS = {
+    "flops_cut": Look("relaxed FLOPs, largest values only", "#003F63", "8"),
+    "l1_cut": Look("l1, largest values only", "#8C3D00", "d"),
+    "sdh": Look("SDH", "#CC79A7", "X"),
+    "sparse": Look("sparse", "#999933", "p"),
+}
 
 
 def look(method: str) -> Look:
@@ -44,7 +50,7 @@ def look(method: str) -> Look:
     return OTHER_LOOKS.get(method, Look(method, "#7F7F7F", "h"))
 
 
-def methods(records: list[Record]) -> Iterator[tuple[str, Look]]:
+def methods(records: Sequence[Item]) -> Iterator[tuple[str, Look]]:
     """Yields the methods of some records and their looks, in the order of legends."""
     from sparse_embed.losses import REGULARIZERS
 
@@ -61,7 +67,7 @@ def new_figure(columns: int, rows: int = 1, width: float = 4.6, height: float = 
         return figure, figure.subplots(rows, columns, squeeze=False)
 
 
-def panels(shown: list[Record], **size: Any) -> tuple[Figure, list[tuple[Any, list[Record]]]]:
+def panels(shown: Sequence[Item], **size: Any) -> tuple[Figure, list[tuple[Any, list[Item]]]]:
     """Returns a figure with one panel per architecture, and the titled axis and records of each."""
     parts = list(by_architecture(shown))
     figure, axes = new_figure(len(parts), **size)
@@ -70,9 +76,37 @@ def panels(shown: list[Record], **size: Any) -> tuple[Figure, list[tuple[Any, li
     return figure, [(axis, part) for axis, (_, part) in zip(axes[0], parts, strict=True)]
 
 
-def plot(axis: Any, curve: list[Record], x: str, y: str, line: str, **look: Any) -> None:
+def plot(axis: Any, curve: Sequence[Item], x: str, y: str, line: str, **look: Any) -> None:
     """Draws one value of some records against another, in their order."""
     axis.plot([record[x] for record in curve], [record[y] for record in curve], line, **look)
+
+
+def bars(axis: Any, x: list[float], found: list[Interval], colour: str) -> None:
+    """Draws intervals as bars; those that are not known are left out."""
+    ends = [
+        [interval.mean - interval.low for interval in found],
+        [interval.high - interval.mean for interval in found],
+    ]
+    axis.errorbar(
+        x,
+        [interval.mean for interval in found],
+        np.maximum(ends, 0),  # an interval of resamples need not hold its mean
+        fmt="none",
+        ecolor=colour,
+        elinewidth=0.8,
+        capsize=2,
+    )
+
+
+def band(axis: Any, x: list[float], found: list[Interval], colour: Any) -> None:
+    """Draws intervals as a band along a curve."""
+    lows, highs = ([getattr(interval, end) for interval in found] for end in ("low", "high"))
+    axis.fill_between(x, lows, highs, color=colour, alpha=0.15, linewidth=0)
+
+
+def shade(colour: str, darkness: float) -> Any:
+    """Returns a colour mixed with white; darkness 1 leaves it as it is."""
+    return 1 - (1 - np.array(matplotlib.colors.to_rgb(colour))) * (0.4 + 0.6 * darkness)
 
 
 def legend_below(figure: Figure, axis: Any) -> None:

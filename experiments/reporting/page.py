@@ -9,50 +9,34 @@ import shutil
 import string
 from typing import Any
 
+import numpy as np
+
 from sparse_embed.common.files import atomic_path
 from sparse_embed.experiments.evaluation.records import Record
 from sparse_embed.experiments.orchestration import estimate
 from sparse_embed.experiments.orchestration.steps import STEPS, read_done
-from sparse_embed.experiments.reporting import claims, drawing, gallery, selection
-from sparse_embed.experiments.reporting.cifar100_table import PAPER, SERIES, in_table, numbers
+from sparse_embed.experiments.reporting import claims, drawing, gallery, selection, tables
 from sparse_embed.experiments.reporting.figures import FIGURES, Entry, tradeoff
-from sparse_embed.experiments.reporting.selection import NotMeasured, recorded
+from sparse_embed.experiments.reporting.judging import (
+    HELD,
+    NOT_HELD,
+    NOT_MEASURED,
+    OUTCOMES,
+    UNDECIDED,
+)
+from sparse_embed.experiments.reporting.selection import TIME, NotMeasured, recorded
 
 REPORT, CLAIMS, PICTURES = "report.html", "claims.json", "figures"
 REHEARSAL = "rehearsal"  # why its claims are not judged
+OUTCOME_TYPES: dict[str, tuple[type, ...]] = {  # raw results that a published copy keeps
+    "labels": (np.int16, np.int32),
+    "mates": (np.uint8, np.uint16),
+    "hits": (np.uint8, np.uint16),
+    "seconds": (np.float32,),
+}
 TEMPLATE = pathlib.Path(__file__).with_name("page.html")
 
 escape = html.escape
-
-
-def table(head: list[str], rows: list[list[Any]], caption: str) -> str:
-    """Returns a table that the button in a column's head sorts.
-
-    A cell is text, a number, or (number to sort by, text). None is an empty cell.
-    """
-    parts = [
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}">'
-        f"<table class=sortable><caption>{escape(caption)}</caption><thead><tr>"
-    ]
-    parts += [
-        f'<th scope=col aria-sort="none"><button type=button>{escape(name)}</button></th>'
-        for name in head
-    ]
-    parts.append("</tr></thead><tbody>")
-    for row in rows:
-        cells = []
-        for cell in row:
-            value, text = cell if isinstance(cell, tuple) else (cell, cell)
-            if cell is None:
-                cells.append("<td></td>")
-            elif isinstance(value, int | float):
-                shown = f"{text:.4g}" if isinstance(text, float) else str(text)
-                cells.append(f'<td class=number data-value="{value!r}">{escape(shown)}</td>')
-            else:
-                cells.append(f"<td>{escape(str(text))}</td>")
-        parts.append(f"<tr>{''.join(cells)}</tr>")
-    parts.append("</tbody></table></div>")
-    return "".join(parts)
 
 
 def inline_svg(path: pathlib.Path, description: str) -> str:
@@ -65,9 +49,9 @@ def inline_svg(path: pathlib.Path, description: str) -> str:
 
 def verdict_badge(verdict: claims.Verdict) -> str:
     """Returns the verdict as a coloured word with a sign."""
-    sign = {True: "✓", False: "✗", None: "?"}[verdict.held]
-    kind = verdict.word.replace(" ", "-")
-    return f'<span class="badge {kind}">{sign} {verdict.word}</span>'
+    sign = {HELD: "✓", NOT_HELD: "✗", UNDECIDED: "≈"}.get(verdict.verdict, "?")
+    kind = verdict.verdict.replace(" ", "-")
+    return f'<span class="badge {kind}">{sign} {verdict.verdict}</span>'
 
 
 def figure_section(
@@ -115,65 +99,8 @@ def claim_list(found: list[claims.Verdict], figure: str) -> str:
     return f"<ul class=claims>{''.join(items)}</ul>"
 
 
-def identification_table(records: list[Record]) -> str:
-    """Returns every setting of every method."""
-    rows = [
-        [
-            record["architecture"],
-            drawing.look(record["method"]).label,
-            selection.setting(record),
-            "yes" if record["reranked"] else "no",
-            round(record["recall_at_1"], 4),
-            record["milliseconds_per_query"],
-            record.get("flops_per_row"),
-            record.get("activation_probability"),
-            record.get("suboptimality_ratio"),
-            (record["index_bytes"], f"{record['index_bytes'] / 2**20:.1f}"),
-        ]
-        for record in selection.select(records, experiment="megaface")
-    ]
-    head = ["architecture", "method", "setting", "re-ranked", "recall@1", "ms per query"]
-    head += ["multiply-adds per row", "activation probability", "sub-optimality", "index, MiB"]
-    return table(head, rows, "Identification: every method and setting") if rows else ""
-
-
-def verification_table(records: list[Record]) -> str:
-    """Returns accuracy and true positive rates of every encoder."""
-    rows = [
-        [
-            record["architecture"],
-            record["data"],
-            drawing.look(record["method"]).label,
-            record["setting"].get("weight"),
-            record.get("activation_probability"),
-            record["accuracy"],
-            record["tar_at_far_0.01"],
-            record["tar_at_far_0.001"],
-        ]
-        for record in selection.select(records, experiment="verification")
-    ]
-    head = ["architecture", "data", "method", "weight", "activation probability"]
-    head += ["accuracy", "TPR at FPR 0.01", "TPR at FPR 0.001"]
-    return table(head, rows, "Verification") if rows else ""
-
-
-def cifar100_table(records: list[Record]) -> str:
-    """Returns the paper's table and ours."""
-    rows: list[list[Any]] = []
-    for name, (title, paper) in PAPER.items():
-        rows.append([title, "paper", *map(float, paper)])
-        for series in SERIES:
-            record = in_table(records, series.prefix + name)
-            if record is not None:
-                by = f"{record.get('source', 'here')}, {series.network}"
-                rows.append([title, by, *(round(number, 2) for number in numbers(record))])
-    head = ["model", "by", "multiply-adds per row", "train prec@4", "train prec@16"]
-    head += ["test prec@4", "test prec@16"]
-    return table(head, rows, "CIFAR-100: precision in percent, without re-ranking")
-
-
 def tradeoff_points(records: list[Record]) -> list[dict[str, Any]]:
-    """Returns the points that the page's calculator chooses from."""
+    """Returns the points that the page's calculator chooses from: means over seeds."""
     try:
         shown = tradeoff.points(records)
     except NotMeasured:
@@ -183,7 +110,7 @@ def tradeoff_points(records: list[Record]) -> list[dict[str, Any]]:
             "name": f"{record['architecture']}, {drawing.look(record['method']).label}",
             "setting": selection.setting(record),
             "recall": record["recall_at_1"],
-            "ms": record["milliseconds_per_query"],
+            "ms": record[TIME],
             "bytes": record["index_bytes"] + record.get("rerank_bytes", 0),
             "rows": record["distractors"] + record["probes"],
         }
@@ -217,7 +144,7 @@ def steps_table(run_dir: pathlib.Path) -> str:
         for name, step in read_done(path).items()
     ]
     head = ["step", "seconds", "peak memory, GiB", "command"]
-    return table(head, rows, "What was run")
+    return tables.table(head, rows, "What was run")
 
 
 def _gibibytes(count: int | None) -> float | None:
@@ -234,7 +161,7 @@ def rehearsal_banner(rows: list[estimate.Row]) -> str:
     if rows:
         text += f"<p>{escape(estimate.summary(rows))} {escape(estimate.ASSUMED)}</p>"
         cells = [row.cells for row in rows]
-        text += table(estimate.HEAD, cells, "How long the whole would take on this machine")
+        text += tables.table(estimate.HEAD, cells, "How long the whole would take on this machine")
     return f'<div class=banner role="note">{text}</div>'
 
 
@@ -262,18 +189,18 @@ def render(
     galleries = [
         gallery.section(record) for record in selection.select(records, experiment="gallery")
     ]
-    rows = [[v.claim, v.word, told(v), v.figure] for v in found]
+    rows = [[v.claim, v.verdict, told(v), v.figure] for v in found]
     return string.Template(TEMPLATE.read_text()).substitute(
         title=f"sparse-embed: {name}",
         banner="" if rehearsal is None else rehearsal_banner(rehearsal),
         summary=escape(summary(found)),
         machine=machine([record for record in records if "source" not in record]),
         steps=steps_table(run_dir),
-        claims=table(["claim", "verdict", "numbers", "figure"], rows, "The paper's claims"),
+        claims=tables.table(["claim", "verdict", "numbers", "figure"], rows, "The paper's claims"),
         figures="".join(sections),
-        cifar100=cifar100_table(records),
-        identification=identification_table(records),
-        verification=verification_table(records),
+        cifar100=tables.cifar100(records),
+        identification=tables.identification(records),
+        verification=tables.verification(records),
         points=json.dumps(tradeoff_points(records)).replace("<", "\\u003c"),
         gallery="".join(galleries) or "<p class=absent>This run has no gallery.</p>",
     )
@@ -283,10 +210,10 @@ def summary(found: list[claims.Verdict]) -> str:
     """Returns how many claims held, and how many were judged on earlier records."""
     if found == claims.unjudged(REHEARSAL):
         return "No claim was judged: this is a rehearsal."
-    counts = {word: sum(v.word == word for v in found) for word in ("held", "not held")}
+    counts = {word: sum(v.verdict == word for v in found) for word in OUTCOMES}
     text = (
-        f"{counts['held']} of {len(found)} claims held, {counts['not held']} did not, "
-        f"{len(found) - sum(counts.values())} were not measured."
+        f"{counts[HELD]} of {len(found)} claims held, {counts[NOT_HELD]} did not, "
+        f"{counts[UNDECIDED]} are undecided, {counts[NOT_MEASURED]} were not measured."
     )
     kept = sorted({v.source for v in found if v.source})
     if kept:
@@ -322,7 +249,7 @@ def write_and_tell(run_dir: pathlib.Path, cifar100: pathlib.Path | None = None) 
     """Calls `write`; returns the verdicts, a line each, and the report's path."""
     found = write(run_dir, cifar100 or recorded("cifar100"))
     lines = [
-        f"{verdict.word:13} {verdict.claim}"
+        f"{verdict.verdict:13} {verdict.claim}"
         + (f" [recorded in {verdict.source}]" if verdict.source else "")
         for verdict in found
     ]
@@ -330,13 +257,47 @@ def write_and_tell(run_dir: pathlib.Path, cifar100: pathlib.Path | None = None) 
 
 
 def publish(run_dir: pathlib.Path, folder: pathlib.Path) -> None:
-    """Copies the inputs of the report, without the raw results of identification, and figures."""
+    """Copies the inputs of the report, and figures.
+
+    Of the raw results of identification, which are large, it keeps what intervals are made of.
+    """
     kept = [run_dir / CLAIMS, *(run_dir / PICTURES).glob("*.*")]
     kept += [run_dir / name for name in (STEPS, estimate.MARK) if (run_dir / name).exists()]
     for record in selection.load(run_dir):
-        suffixes = [".json"] if record["experiment"] == "megaface" else [".json", ".npz"]
-        kept += [record["folder"] / f"{record['name']}{suffix}" for suffix in suffixes]
+        raw = selection.raw_file(record)
+        kept.append(raw.with_name(f"{record['name']}.json"))
+        if record["experiment"] != "megaface":
+            kept.append(raw)
+        elif raw.exists():
+            _publish_outcomes(record, _place(raw, run_dir, folder))
     for path in kept:
-        target = folder / path.relative_to(run_dir)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, target)
+        with atomic_path(_place(path, run_dir, folder)) as temporary:
+            shutil.copyfile(path, temporary)
+
+
+def _place(path: pathlib.Path, run_dir: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
+    """Returns the place of a file's copy, whose folder exists then."""
+    target = folder / path.relative_to(run_dir)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    return target
+
+
+def _publish_outcomes(record: Record, target: pathlib.Path) -> None:
+    """Writes the outcome of each probe of a record, and its times, in the smallest types."""
+    raw = selection.arrays(record)
+    small = {
+        name: _smallest(raw[name], types) for name, types in OUTCOME_TYPES.items() if name in raw
+    }
+    with atomic_path(target) as temporary:
+        np.savez_compressed(temporary, **small)  # type: ignore[arg-type]
+
+
+def _smallest(array: np.ndarray, types: tuple[type, ...]) -> np.ndarray:
+    """Returns an array in the first of some types that holds its values, or as it is."""
+    for kind in types:
+        if kind is np.float32:
+            return array.astype(kind)
+        limits = np.iinfo(kind)
+        if array.size and limits.min <= array.min() and array.max() <= limits.max:
+            return array.astype(kind)
+    return array

@@ -1,15 +1,27 @@
 """Which records a figure, a claim or a table takes.
 
 A *reproduction* is a folder with one sub-folder per architecture, each with a folder of evaluation
-records (see `evaluation.records`): `<run_dir>/<architecture>/records`.
+records (see `evaluation.records`): `<run_dir>/<architecture>/records`. Records that differ in the
+seed of their training run alone are a *group*.
 """
 
+import dataclasses
+import json
 import pathlib
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
+import numpy as np
+
+from sparse_embed.common.arrays import read_npz
 from sparse_embed.experiments.evaluation import records as record_files
 from sparse_embed.experiments.evaluation.records import Record
+
+CUT = ("flops_cut", "l1_cut")  # encoders whose rows were cut to their largest values
+TIME = "milliseconds_per_query"
+
+Item = TypeVar("Item", bound=Mapping[str, Any])
+"""A record or a group."""
 
 
 class NotMeasured(Exception):  # noqa: N818 - nothing went wrong
@@ -45,10 +57,67 @@ def _load(folder: pathlib.Path, **more: str) -> list[Record]:
     return found
 
 
-def select(records: list[Record], **wanted: Any) -> list[Record]:
+@dataclasses.dataclass(frozen=True, eq=False)
+class Group(Mapping[str, Any]):
+    """Records of one method and setting by their seed; reads like a record.
+
+    The value of a key is that of all its records; a number in which they differ is their mean.
+    """
+
+    records: dict[int, Record]
+
+    def __getitem__(self, key: str) -> Any:
+        found = [record[key] for record in self.records.values()]
+        differ = any(value != found[0] for value in found)
+        if differ and all(isinstance(value, int | float) for value in found):
+            return float(np.mean(found))
+        return found[0]
+
+    def __contains__(self, key: object) -> bool:
+        return all(key in record for record in self.records.values())
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Returns the value of a key that all records have."""
+        if key not in self:
+            return default
+        return self[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(next(iter(self.records.values())))
+
+    def __len__(self) -> int:
+        return len(next(iter(self.records.values())))
+
+
+def seed(record: Record) -> int:
+    """Returns the seed of the training run; records of old have none."""
+    return record.get("seed", 0)
+
+
+def groups(records: list[Record]) -> list[Group]:
+    """Returns the records as groups, in the order of their first ones."""
+    found: dict[str, dict[int, Record]] = {}
+    for record in sorted(records, key=seed):
+        keys = ("experiment", "architecture", "data", "method", "reranked", "distractors")
+        key = [*(record.get(key) for key in keys), sorted(record["setting"].items())]
+        found.setdefault(json.dumps(key), {})[seed(record)] = record
+    return [Group(by_seed) for by_seed in found.values()]
+
+
+def records_of(*found: Group) -> list[Record]:
+    """Returns the records of groups, those of each by rising seed."""
+    return [record for group in found for record in group.records.values()]
+
+
+def common_seeds(found: Sequence[Group]) -> list[int]:
+    """Returns the seeds that all groups have."""
+    return sorted(set.intersection(*(set(group.records) for group in found)))
+
+
+def select(records: Sequence[Item], **wanted: Any) -> list[Item]:
     """Returns the records that have all these values; a tuple stands for any of its members."""
 
-    def fits(record: Record) -> bool:
+    def fits(record: Item) -> bool:
         return all(
             record.get(key) in (value if isinstance(value, tuple) else (value,))
             for key, value in wanted.items()
@@ -57,7 +126,7 @@ def select(records: list[Record], **wanted: Any) -> list[Record]:
     return [record for record in records if fits(record)]
 
 
-def needed(records: list[Record], what: str, **wanted: Any) -> list[Record]:
+def needed(records: Sequence[Item], what: str, **wanted: Any) -> list[Item]:
     """Like `select`, but NotMeasured if there is none."""
     found = select(records, **wanted)
     if not found:
@@ -66,31 +135,80 @@ def needed(records: list[Record], what: str, **wanted: Any) -> list[Record]:
 
 
 def sparse_identification(records: list[Record], **wanted: Any) -> list[Record]:
-    """Returns the records of identification by sparse codes; NotMeasured if there are none."""
-    sparse = [record for record in records if "suboptimality_ratio" in record]
+    """Returns identification by codes that were trained sparse; NotMeasured if there is none."""
+    sparse = [r for r in records if "suboptimality_ratio" in r and r["method"] not in CUT]
     return needed(sparse, "identification by sparse codes", experiment="megaface", **wanted)
 
 
-def values(records: list[Record], key: str) -> list[Any]:
+def timed(records: list[Record]) -> list[Record]:
+    """Returns, of each architecture, the records with times among the most distractors."""
+    found = [record for record in records if TIME in record]
+    kept = []
+    for _, part in by_architecture(found):
+        kept += select(part, distractors=values(part, "distractors")[-1])
+    return kept
+
+
+def most_seeds(records: list[Record], *methods: str) -> list[Record]:
+    """Returns, of each architecture, the records among the distractors that have the most seeds.
+
+    If several numbers of distractors have as many, the largest.
+
+    Args:
+        records: of identification.
+        *methods: a seed counts if each of these has it; without any, each seed does.
+    """
+
+    def order(part: list[Record], distractors: int) -> tuple[int, int]:
+        found = select(part, distractors=distractors)
+        kinds = [select(found, method=method) for method in methods] or [found]
+        return len(set.intersection(*({seed(r) for r in kind} for kind in kinds))), distractors
+
+    kept = []
+    for _, part in by_architecture(records):
+        best = max(order(part, distractors) for distractors in values(part, "distractors"))
+        kept += select(part, distractors=best[1])
+    return kept
+
+
+def values(records: Sequence[Mapping[str, Any]], key: str) -> list[Any]:
     """Returns the different values of a key, in order."""
     return sorted({record[key] for record in records})
 
 
-def by_architecture(records: list[Record]) -> Iterator[tuple[str, list[Record]]]:
+def by_architecture(records: Sequence[Item]) -> Iterator[tuple[str, list[Item]]]:
     """Yields each architecture with its records."""
     for architecture in values(records, "architecture"):
         yield architecture, select(records, architecture=architecture)
 
 
-def arrays(record: Record) -> dict[str, Any]:
-    """Returns the raw results of a record from `load`; NotMeasured if they are gone."""
+def arrays(record: Record, *names: str) -> dict[str, Any]:
+    """Returns the raw results of a record from `load`; NotMeasured if they are gone.
+
+    Args:
+        record: the record.
+        *names: which alone to read; NotMeasured if one is absent.
+    """
     try:
-        return record_files.load_arrays(record["folder"], record)
+        if not names:
+            return record_files.load_arrays(record["folder"], record)
+        expected = "the raw results of a record"
+        found = read_npz(raw_file(record), (), names, expected=expected)
     except FileNotFoundError as error:
-        raise NotMeasured(f"this run has no record of the raw results {error.filename}") from error
+        name = raw_file(record).name
+        raise NotMeasured(f"this run has no record of the raw results {name}") from error
+    absent = [name for name in names if name not in found]
+    if absent:
+        raise NotMeasured(f"this run has no record of the raw results {', '.join(absent)}")
+    return found
 
 
-def setting(record: Record) -> str:
+def raw_file(record: Record) -> pathlib.Path:
+    """Returns the file of a record's raw results, which need not exist."""
+    return record["folder"] / f"{record['name']}.npz"
+
+
+def setting(record: Mapping[str, Any]) -> str:
     """Returns the numbers of a record's setting as text."""
     pairs = record["setting"].items()
     return ", ".join(f"{k}={v:g}" for k, v in pairs if isinstance(v, int | float))

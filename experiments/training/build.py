@@ -65,9 +65,10 @@ def build(
 def training_model(
     encoder: "keras.Model", num_classes: int, config: TrainConfig, model_class: type
 ) -> "keras.Model":
-    """Returns encoder -> monitor -> regularization -> input of the metric loss, for `fit`.
+    """Returns encoder -> cut -> monitor -> regularization -> input of the metric loss, for `fit`.
 
-    The penalty acts on the unit-norm embeddings, the f_theta(x) of the paper.
+    The penalty acts on the unit-norm embeddings, the f_theta(x) of the paper. With --train_keep
+    they are cut before, and the monitor reports what is penalised; the encoder itself cuts nothing.
     """
     import keras
 
@@ -75,7 +76,10 @@ def training_model(
 
     objective = config.objective
     examples = keras.Input(encoder.input_shape[1:], name="examples")
-    embeddings = losses.SparsityMonitor()(encoder(examples))
+    embeddings = encoder(examples)
+    if config.model.train_keep is not None:
+        embeddings = models.KeepLargest(config.model.train_keep, objective.warmup_steps)(embeddings)
+    embeddings = losses.SparsityMonitor()(embeddings)
     if objective.regularizer != "none":
         layer = losses.REGULARIZERS[objective.regularizer].layer
         weight = losses.WeightPath(objective.weights, config.ends[:-1], objective.warmup_steps)

@@ -43,6 +43,16 @@ def check(config: TrainConfig) -> None:
             "soft_threshold",
         ),
         (
+            model.train_keep is not None and (dense or is_sdh),
+            f"--train_keep={model.train_keep} needs --activation=relu or soft_threshold and a "
+            "--loss other than sdh: nothing else is cut when it is searched",
+        ),
+        (
+            model.train_keep is not None and model.train_keep > model.embedding_dim,
+            f"--train_keep={model.train_keep}: expected at most --embedding_dim="
+            f"{model.embedding_dim}",
+        ),
+        (
             objective.loss == "arcface" and objective.margin > math.pi / 2,
             f"--margin={objective.margin}: expected at most pi/2 with --loss=arcface",
         ),
@@ -106,6 +116,13 @@ def check(config: TrainConfig) -> None:
             "--warmup_steps=%d is beyond --steps=%d: lambda will not reach its full weight",
             objective.warmup_steps,
             optimization.steps,
+        )
+    if model.train_keep is not None and objective.warmup_steps > optimization.steps:
+        logging.warning(
+            "--warmup_steps=%d is beyond --steps=%d: embeddings will not be cut to --train_keep=%d",
+            objective.warmup_steps,
+            optimization.steps,
+            model.train_keep,
         )
     check_choices(model, objective)  # last: it imports Keras
     from sparse_embed.losses import LOSSES

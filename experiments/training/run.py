@@ -63,6 +63,11 @@ class Run:
         return {**self.config.setting, "run": self.name}
 
     @property
+    def seed(self) -> int:
+        """Seed of the training run."""
+        return self.config.optimization.seed
+
+    @property
     def is_sparse(self) -> bool:
         """Whether the embeddings have exact zeros."""
         return self.config.is_sparse

@@ -23,13 +23,13 @@ SEED = (3, 4)
 @pytest.fixture(scope="module")
 def images():
     """Smooth random images, so that no interpolation is trivially right."""
-    noise = np.random.default_rng(0).random((6, 16, 16))
+    noise = np.random.default_rng(0).random((6, 16, 22))
     return scipy.ndimage.gaussian_filter(noise, (0, 1, 1)).astype(np.float32)
 
 
 def test_affine_resamples_as_scipy_does(images):
     warp = augment.Warp(rotation=30.0, scale=0.3, shear=0.3, translation=4.0)
-    rows = augment.random_affine(SEED, len(images), 16, warp).numpy().astype(np.float64)
+    rows = augment.random_affine(SEED, len(images), 16, 22, warp).numpy().astype(np.float64)
     warped = augment.affine(tf.constant(images), tf.constant(rows, tf.float32)).numpy()
     for image, (a0, a1, a2, b0, b1, b2, *_), result in zip(images, rows, warped, strict=True):
         # SciPy's coordinates are (row, column) = (y, x).
@@ -47,7 +47,7 @@ def test_random_affine_inverts_the_documented_map():
     product can be read back from the inverse of what is returned.
     """
     warp = augment.Warp(rotation=20.0, scale=0.2, shear=0.3, translation=3.0)
-    rows = augment.random_affine(SEED, 2000, 32, warp).numpy().astype(np.float64)
+    rows = augment.random_affine(SEED, 2000, 24, 32, warp).numpy().astype(np.float64)
     assert rows.shape == (2000, 8)
     np.testing.assert_array_equal(rows[:, 6:], 0)
     backward = np.zeros((2000, 3, 3))
@@ -57,7 +57,7 @@ def test_random_affine_inverts_the_documented_map():
     signs = np.sign(np.diagonal(factor, axis1=1, axis2=2))
     rotation, factor = rotation * signs[:, None, :], factor * signs[:, :, None]
     assert np.linalg.det(rotation).min() > 0  # no reflections
-    centre = np.array([15.5, 15.5, 1.0])
+    centre = np.array([15.5, 11.5, 1.0])  # x, y
     shift = forward @ centre - centre
     drawn = {
         "rotation": np.degrees(np.arctan2(rotation[:, 1, 0], rotation[:, 0, 0])),

@@ -183,6 +183,23 @@ def test_resnet20_shortcut_takes_every_second_place_and_pads_with_zeros():
     assert before.any()
 
 
+def test_resnet8():
+    """Shortcuts have no weights; 3 * 6 * 128 features of a word.
+
+        conv 5x5   25 * 32                        =     800
+        unit 1     2 * 9 * 32^2                   =  18,432
+        unit 2     9 * 32 * 64 + 9 * 64^2         =  55,296
+        unit 3     9 * 64 * 128 + 9 * 128^2       = 221,184
+        batch norm 2 (3 * 32 + 2 * 64 + 2 * 128)  =     960
+    """
+    model = build_encoder("resnet8", 512, "soft_threshold", (24, 48, 1))
+    assert trainable(model) == 800 + 18_432 + 55_296 + 221_184 + 960 + head(2304, 512)
+    assert model.output_shape == (None, 512)
+    assert convolutions(model, 5) == {(12, 32): 1}
+    assert convolutions(model, 3) == {(12, 32): 2, (6, 64): 2, (3, 128): 2}
+    assert convolutions(model, 1) == {}
+
+
 def test_convnet():
     """25 * 24 + 9 * 24 * 48 + 9 * 48 * 96 weights, batch norm, 4 * 4 * 96 features."""
     model = build_encoder("convnet", 512, "relu", (32, 32, 1))

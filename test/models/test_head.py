@@ -3,7 +3,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from sparse_embed.models import ArcFaceHead, SoftThreshold, embedding_head, l2_normalize
+from sparse_embed.models import (
+    ArcFaceHead,
+    KeepLargest,
+    SoftThreshold,
+    embedding_head,
+    l2_normalize,
+)
 
 RNG = np.random.default_rng(0)
 
@@ -295,3 +301,122 @@ def test_arcface_head_makes_no_needless_copy_of_the_class_weights():
 def test_arcface_head_rejects(num_classes):
     with pytest.raises(ValueError, match=r"num_classes=.*expected an integer >= 1"):
         ArcFaceHead(num_classes)
+
+
+def cut(x, k):
+    """The k largest magnitudes of each row, scaled to unit norm, and which of them stay."""
+    kept = np.zeros(x.shape, bool)
+    np.put_along_axis(kept, np.argsort(-np.abs(x), axis=1)[:, :k], True, axis=1)
+    values = np.where(kept, x, 0).astype(np.float64)
+    norms = np.linalg.norm(values, axis=1, keepdims=True)
+    return np.divide(values, norms, out=np.zeros_like(values), where=norms > 0), norms, kept
+
+
+def sparse_rows(rows, dim, zeros=0.5):
+    x = RNG.normal(size=(rows, dim)) * (RNG.random((rows, dim)) >= zeros)
+    x[0] = 0
+    return l2_normalize(x.astype(np.float32)).numpy()
+
+
+@pytest.mark.parametrize("k", [1, 3, 8, 20, 50])
+def test_keep_largest_against_numpy(k):
+    x = sparse_rows(40, 20)
+    y = KeepLargest(k, anneal_steps=5)(x).numpy()
+    expected, _, _ = cut(x, k)
+    assert y.dtype == np.float32
+    np.testing.assert_allclose(y, expected, atol=1e-6)
+    np.testing.assert_array_equal(y != 0, expected != 0)
+    assert not y[0].any()
+    assert (np.count_nonzero(y, axis=1) <= k).all()
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_keep_largest_gradient(jit_compile):
+    """For y = c / |c| with the kept values c: (g - <g, y> y) / |c| where kept, else 0."""
+    x, g = sparse_rows(30, 16), RNG.normal(size=(30, 16)).astype(np.float32)
+    layer = KeepLargest(4, anneal_steps=5)
+    layer.build(x.shape)
+    run = tf.function(layer, jit_compile=jit_compile)
+    y, norms, kept = cut(x, 4)
+    across = g - np.sum(g * y, axis=1, keepdims=True) * y
+    expected = np.divide(across * kept, norms, out=np.zeros_like(y), where=norms > 0)
+    # A row with fewer non-zeros than k keeps zeros too, whichever they are.
+    few = np.count_nonzero(x, axis=1) < 4
+    found = gradient(run, x, g)
+    np.testing.assert_allclose(found[~few], expected[~few], atol=1e-5)
+    assert not found[0].any()
+    assert 0 < few.sum() < 30
+
+    step = 1e-3
+    moved = np.zeros_like(expected)
+    for j in range(16):
+        ahead, behind = x.copy(), x.copy()
+        ahead[:, j] += step
+        behind[:, j] -= step
+        moved[:, j] = np.sum(g * (cut(ahead, 4)[0] - cut(behind, 4)[0]), axis=1) / (2 * step)
+    gaps = np.sort(np.abs(x), axis=1)
+    clear = gaps[:, -4] - gaps[:, -5] > 2 * step  # no other value comes in
+    assert clear.sum() > 20
+    np.testing.assert_allclose(found[clear], moved[clear], rtol=1e-2, atol=1e-2)
+
+
+def test_keep_largest_keeps_equal_values_together():
+    x = np.float32([[2, -2, 1, 1, 0]])
+    np.testing.assert_allclose(KeepLargest(1, 1)(x), [[0.5**0.5, -(0.5**0.5), 0, 0, 0]], rtol=1e-6)
+    np.testing.assert_allclose(KeepLargest(3, 1)(x), x / np.sqrt(10), rtol=1e-6)
+
+
+def test_keep_largest_hides_no_nan():
+    x = np.float32([[0.6, np.nan, 0.8, 0]])
+    assert np.isnan(KeepLargest(1, 1)(x)).any()
+
+
+@pytest.mark.parametrize(
+    ("k", "dim", "steps", "counts"),
+    [
+        (2, 20, 4, [8, 6, 5, 3, 2, 2]),  # 2 + 6 * 4/4, 3/4, 2/4, 1/4, 0
+        (2, 5, 3, [5, 4, 3, 2]),  # at first all 5 dimensions, not 8
+        (3, 40, 1, [12, 3, 3]),
+        (7, 5, 2, [5, 5, 5]),  # nothing to cut
+    ],
+)
+def test_keep_largest_anneals_in_training_alone(k, dim, steps, counts):
+    x = sparse_rows(6, dim, zeros=0)
+    layer = KeepLargest(k, steps)
+    for count in counts:
+        expected, _, _ = cut(x, count)
+        np.testing.assert_allclose(layer(x, training=True), expected, atol=1e-6)
+        np.testing.assert_allclose(layer(x), cut(x, k)[0], atol=1e-6)
+    assert int(layer.step) == len(counts)
+
+
+def test_keep_largest_is_saved_with_its_step(tmp_path):
+    inputs = keras.Input((20,))
+    model = keras.Model(inputs, KeepLargest(2, anneal_steps=4, name="cut")(inputs))
+    x = sparse_rows(8, 20)
+    assert model.output_shape == (None, 20)
+    for _ in range(2):
+        model(x, training=True)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    layer = loaded.get_layer("cut")
+    assert (layer.k, layer.anneal_steps, int(layer.step)) == (2, 4, 2)
+    assert KeepLargest.from_config(layer.get_config()).get_config() == layer.get_config()
+    np.testing.assert_array_equal(loaded(x), model(x))
+    np.testing.assert_array_equal(loaded(x, training=True), model(x, training=True))
+    assert not loaded.trainable_variables
+
+
+@pytest.mark.parametrize("dtype_policy", ["mixed_float16"], indirect=True)
+def test_keep_largest_computes_in_float32(dtype_policy):
+    x = sparse_rows(10, 16)
+    y = KeepLargest(4, 1)(x)
+    assert y.dtype == tf.float32
+    np.testing.assert_allclose(y, cut(x, 4)[0], atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["k", "anneal_steps"])
+@pytest.mark.parametrize("value", [0, -1, 2.5, None])
+def test_keep_largest_rejects(name, value):
+    with pytest.raises(ValueError, match=rf"{name}={value}: expected an integer >= 1"):
+        KeepLargest(**{"k": 1, "anneal_steps": 1, name: value})

@@ -14,6 +14,7 @@ from sparse_embed.experiments.reporting.figures import (
     suboptimality,
     tradeoff,
     trajectory,
+    truncation,
 )
 
 
@@ -36,6 +37,7 @@ FIGURES = {
     "tradeoff": Entry("Figures 3a and 3c: time per query and recall", tradeoff),
     "suboptimality": Entry("Figures 3b and 3d: how evenly the non-zeros are spread", suboptimality),
     "rerank": Entry("Appendix: with and without re-ranking", rerank),
+    "truncation": Entry("Beyond the paper: one encoder, every budget", truncation),
     "roc": Entry("Appendix: verification", roc),
     "cifar100": Entry("Appendix: CIFAR-100", cifar100),
 }

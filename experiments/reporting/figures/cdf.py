@@ -12,8 +12,9 @@ from sparse_embed.experiments.reporting import drawing, selection
 
 
 def points(records: list[Record]) -> list[Record]:
-    """Returns the records shown, one per architecture."""
+    """Returns the records shown, one per architecture, of its first seed."""
     found = selection.needed(records, "fitted activations", experiment="activations")
+    found = sorted(found, key=selection.seed, reverse=True)  # the last one stays
     return list({record["architecture"]: record for record in found}.values())
 
 

@@ -7,13 +7,20 @@ from matplotlib.figure import Figure
 
 from sparse_embed.experiments.evaluation.records import Record
 from sparse_embed.experiments.reporting import drawing, selection
-from sparse_embed.experiments.reporting.figures.tradeoff import AXES, describe
+from sparse_embed.experiments.reporting.figures.tradeoff import (
+    AXES,
+    BARS,
+    describe,
+    draw_curve,
+)
+from sparse_embed.experiments.reporting.selection import TIME, Group
 
 
-def points(records: list[Record]) -> list[Record]:
-    """Returns the records shown, by rising time."""
-    found = selection.sparse_identification(records)
-    return sorted(found, key=lambda record: record["milliseconds_per_query"])
+def points(records: list[Record]) -> list[Group]:
+    """Returns the groups shown, by rising time: timed, among the most distractors."""
+    found = selection.timed(selection.sparse_identification(records))
+    found = selection.needed(found, "timed identification by sparse codes")
+    return sorted(selection.groups(found), key=lambda group: group[TIME])
 
 
 def draw(records: list[Record]) -> Figure:
@@ -27,15 +34,8 @@ def draw(records: list[Record]) -> Figure:
                 (False, "^", "--", "alone"),
             ):
                 curve = selection.select(part, method=method, reranked=reranked)
-                drawing.plot(
-                    axis,
-                    curve,
-                    "milliseconds_per_query",
-                    "recall_at_1",
-                    line + marker,
-                    color=look.colour,
-                    label=f"{look.label}, {word}",
-                )
+                label = f"{look.label}, {word}"
+                draw_curve(axis, curve, line + marker, color=look.colour, label=label)
         axis.set(**AXES)
     drawing.legend_below(figure, panels[0][0])
     return figure
@@ -46,5 +46,6 @@ def caption(records: list[Record]) -> str:
     shown = points(records)
     return (
         "Recall@1 and time per query of the sparse methods, with (diamonds) and without "
-        f"(triangles) re-ranking by dense embeddings. {describe(shown)} {selection.origin(shown)}"
+        f"(triangles) re-ranking by dense embeddings. {describe(shown)} {BARS} "
+        f"{selection.origin(selection.records_of(*shown))}"
     )

@@ -5,7 +5,6 @@ Pairs are scored by the dot product of their embeddings, sparse ones without re-
 
 from typing import Any
 
-import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
@@ -17,8 +16,9 @@ LINES = ("-", "--", "-.", (0, (1, 1)))  # of the regularizers, to tell them apar
 
 
 def points(records: list[Record]) -> list[Record]:
-    """Returns the records shown, the sparsest last."""
+    """Returns the records shown, the sparsest last; of several seeds, the first of each encoder."""
     found = selection.needed(records, "verification", experiment="verification")
+    found = [selection.records_of(group)[0] for group in selection.groups(found)]
     return sorted(found, key=lambda record: -record.get("activation_probability", 1.0))
 
 
@@ -53,10 +53,10 @@ def _draw_curve(axis: Any, record: Record, line: Any, darkness: float) -> None:
     same = raw["same"].astype(bool)
     _, fpr, tpr = roc(raw["scores"], same)
     look = drawing.look(record["method"])
-    label, colour = look.label, np.array(matplotlib.colors.to_rgb(look.colour))
+    label, colour = look.label, look.colour
     if "activation_probability" in record:
         label += f", p={record['activation_probability']:.3f}"
-        colour = 1 - (1 - colour) * (0.4 + 0.6 * darkness)  # towards white
+        colour = drawing.shade(colour, darkness)
     least = 1 / np.count_nonzero(~same)  # the axis is logarithmic: zero is drawn here
     axis.plot(np.maximum(fpr, least), tpr, linestyle=line, color=colour, label=label)
 

@@ -7,14 +7,22 @@ evenly over the dimensions, more if not (section 5).
 from matplotlib.figure import Figure
 
 from sparse_embed.experiments.evaluation.records import Record
-from sparse_embed.experiments.reporting import drawing, selection
+from sparse_embed.experiments.reporting import drawing, measures, selection
 from sparse_embed.experiments.reporting.figures.tradeoff import describe
+from sparse_embed.experiments.reporting.selection import Group
 
 
-def points(records: list[Record]) -> list[Record]:
-    """Returns the records shown, by rising activation probability."""
+def points(records: list[Record], *methods: str) -> list[Group]:
+    """Returns the groups shown, by rising activation probability.
+
+    Args:
+        records: of a reproduction.
+        *methods: a seed counts if all of these have it, where there are several numbers of
+            distractors; see `selection.most_seeds`.
+    """
     found = selection.sparse_identification(records, reranked=False)
-    return sorted(found, key=lambda record: record["activation_probability"])
+    found = selection.most_seeds(found, *methods)
+    return sorted(selection.groups(found), key=lambda group: group["activation_probability"])
 
 
 def draw(records: list[Record]) -> Figure:
@@ -33,6 +41,10 @@ def draw(records: list[Record]) -> Figure:
                 color=look.colour,
                 label=look.label,
             )
+            found = [measures.per_seed(group, "suboptimality_ratio") for group in curve]
+            drawing.bars(
+                axis, [group["activation_probability"] for group in curve], found, look.colour
+            )
         axis.axhline(1, color="#7F7F7F", linestyle=":", label="evenly spread")
         axis.set(
             xlabel="mean activation probability (sparser to the left)",
@@ -49,5 +61,6 @@ def caption(records: list[Record]) -> str:
     return (
         "Sub-optimality ratio F / (d p²) of the embeddings searched, against their mean "
         f"activation probability p; 1 is the best possible. {describe(shown)} "
-        f"{selection.origin(shown)}"
+        f"Points are means over seeds, bars 95% intervals over seeds. "
+        f"{selection.origin(selection.records_of(*shown))}"
     )

@@ -8,8 +8,10 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from sparse_embed.experiments.evaluation.records import Record
-from sparse_embed.experiments.reporting import drawing, selection
+from sparse_embed.experiments.reporting import drawing, measures, selection
+from sparse_embed.experiments.reporting.selection import TIME, Group
 
+BARS = "Points are means over seeds, bars 95% intervals over seeds and classes of probes."
 AXES: Any = {
     "xscale": "log",
     "xlabel": "time per query, ms (one thread)",
@@ -17,16 +19,17 @@ AXES: Any = {
 }
 
 
-def points(records: list[Record], what: str = "identification") -> list[Record]:
-    """Returns the records shown, each method's by rising time.
+def points(records: list[Record], what: str = "timed identification") -> list[Group]:
+    """Returns the groups shown, each method's by rising time: timed, among the most distractors.
 
     Those are the re-ranked ones, if the method has any: a search of the dense embeddings themselves
     has nothing to re-rank.
     """
-    found = selection.needed(records, what, experiment="megaface")
+    found = selection.timed(selection.select(records, experiment="megaface"))
+    found = selection.needed(found, what)
     two_stage = {record["method"] for record in found if record["reranked"]}
     shown = [record for record in found if record["reranked"] == (record["method"] in two_stage)]
-    return sorted(shown, key=lambda record: record["milliseconds_per_query"])
+    return sorted(selection.groups(shown), key=lambda group: group[TIME])
 
 
 def draw(records: list[Record]) -> Figure:
@@ -35,12 +38,10 @@ def draw(records: list[Record]) -> Figure:
     figure, panels = drawing.panels(shown, width=5.2, height=4.2)
     for axis, part in panels:
         for method, look in drawing.methods(part):
-            drawing.plot(
+            draw_curve(
                 axis,
                 selection.select(part, method=method),
-                "milliseconds_per_query",
-                "recall_at_1",
-                "-" + look.marker,
+                ("--" if method in selection.CUT else "-") + look.marker,
                 color=look.colour,
                 label=look.label,
                 markersize=11 if method == "dense" else 6,
@@ -52,19 +53,26 @@ def draw(records: list[Record]) -> Figure:
     return figure
 
 
+def draw_curve(axis: Any, curve: list[Group], line: str, **look: Any) -> None:
+    """Draws recall@1 of some groups, with its intervals, against their time."""
+    drawing.plot(axis, curve, TIME, "recall_at_1", line, **look)
+    found = [measures.recall(group) for group in curve]
+    drawing.bars(axis, [group[TIME] for group in curve], found, look["color"])
+
+
 def caption(records: list[Record]) -> str:
     """Describes the figure: its content, its data, and when it was measured."""
     shown = points(records)
     return (
         "Time per query (median, one thread, re-ranking included) against recall@1; upper left is "
-        f"better. {describe(shown)} {selection.origin(shown)}"
+        f"better. {describe(shown)} {BARS} {selection.origin(selection.records_of(*shown))}"
     )
 
 
-def describe(shown: list[Record]) -> str:
-    """Describes the probes, and the rows that they were searched among."""
+def describe(shown: list[Group]) -> str:
+    """Describes the probes, the rows that they were searched among, and the seeds."""
     first = shown[0]
     return (
         f"Data: {first['data']}, {first['probes']:,} probes of unseen classes among "
-        f"{first['distractors']:,} distractors."
+        f"{measures.circumstances(shown)}."
     )

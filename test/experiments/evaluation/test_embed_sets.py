@@ -1,11 +1,11 @@
-"""What the comparison on glyphs draws and embeds; the searches have tests of their own."""
+"""What a comparison draws and embeds; the searches have tests of their own."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from sparse_embed import models
-from sparse_embed.datasets import glyph_sets
+from sparse_embed.datasets import catalogue, evaluation_sets
 from sparse_embed.experiments.evaluation import embedding_files
 from sparse_embed.experiments.evaluation.embedding import embed_sets
 from sparse_embed.experiments.training.run import Run
@@ -15,7 +15,9 @@ from sparse_embed.retrieval import hash_codes
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    return glyph_sets.draw_all(tmp_path_factory.mktemp("images"), 600, probe_classes=6, pairs=40)
+    return evaluation_sets.draw_all(
+        tmp_path_factory.mktemp("images"), catalogue.load("glyphs"), 600, probe_classes=6, pairs=40
+    )
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse", "sdh"])
@@ -33,7 +35,7 @@ def test_sets_are_embedded_beside_the_encoder(files, tmp_path, kind):
     found = embedding_files.load(products["identification"])
     assert (found.labels[-600:] == -1).all()
     assert set(found.labels[:-600]) == set(range(6))
-    batches = glyph_sets.stored_batches(files["identification"], found.labels, 200)
+    batches = evaluation_sets.stored_batches(files["identification"], found.labels, 200)
     expected = encoder(tf.concat([images for images, _ in batches], 0), training=False).numpy()
     if kind == "dense":
         assert found.vectors.dtype == np.float16

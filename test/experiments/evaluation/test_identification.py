@@ -8,10 +8,16 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from sparse_embed.experiments.evaluation import embedding_files, records
+from sparse_embed import retrieval
+from sparse_embed.experiments.evaluation import embedding_files, methods, records
 from sparse_embed.experiments.evaluation.embedding_files import Embeddings
-from sparse_embed.retrieval import flops_per_row, hash_codes, megaface_recall, suboptimality_ratio
-from sparse_embed.retrieval.megaface import PairRanks, recall_of_ranks
+from sparse_embed.retrieval import (
+    flops_per_row,
+    hash_codes,
+    keep_largest,
+    megaface_recall,
+    suboptimality_ratio,
+)
 
 LABELS = np.repeat(np.arange(12, dtype=np.int32), 5)
 DISTRACTORS = 3000
@@ -61,7 +67,7 @@ def folder(files, tmp_path_factory):
     assert done.returncode == 0, done.stderr
     done = run("evaluate_megaface", *arguments(files, folder))
     assert done.returncode == 0, done.stderr
-    assert "dense-dims=64: unchanged" in done.stdout
+    assert "dense-dims=64-seed=0: unchanged" in done.stdout
     assert "nlist=78" in done.stdout  # lists of IVF-PQ, for 3,060 rows
     return folder
 
@@ -97,9 +103,17 @@ def test_every_method_and_setting_has_a_record(folder):
         assert 0 < record["recall_at_1"] <= record["recall_at_100"] <= 1
         assert record["recall_at_1"] <= record["authors_recall_at_1"]
         arrays = records.load_arrays(folder, record)
-        pairs = PairRanks(arrays["probes"], arrays["mates"], arrays["ranks"], None)
-        assert recall_of_ranks(pairs)[1] == record["recall_at_1"]
-        assert len(arrays["seconds"]) == 5
+        assert np.mean(arrays["ranks"] < 10) == record["recall_at_10"]
+        assert arrays["hits"].sum() / arrays["mates"].sum() == record["recall_at_1"]
+        np.testing.assert_array_equal(arrays["labels"], LABELS)
+        np.testing.assert_array_equal(arrays["mates"], np.full(60, 4))
+        np.testing.assert_array_equal(
+            arrays["hits"], (arrays["ranks"].reshape(60, 4) == 0).sum(axis=1)
+        )
+        assert arrays["seconds"].shape == (5, 1)
+        assert record["seed"] == 0
+        assert record["other_load"] >= 0
+    assert len({record["turns"] for record in found}) == 1  # the second call timed all of them
     # Without and with re-ranking: sparse, PCA of 48 dimensions, 6 numbers of bits, 50 and 78 lists.
     expected = {"flops": 2, "l1": 2, "pca": 2, "lsh": 12, "ivfpq": 4}
     assert counts == expected | {"dense": 1, "sdh": 1, "hnsw": 4}
@@ -170,9 +184,19 @@ def test_only_what_changed_is_measured_again(folder, files):
     assert all("-l1-" in name for name in made)
     assert done.stdout.count(": unchanged") == 4
     lines = done.stdout.splitlines()[-len(records.load(folder)) - 1 :]
-    assert lines[0].split()[:3] == ["method", "setting", "re-ranked"]
+    assert lines[0].split()[:4] == ["method", "setting", "seed", "re-ranked"]
     (exhaustive,) = [line for line in lines if line.startswith("dense")]
     assert "1.0x" in exhaustive
+
+
+def test_nothing_is_timed_twice_or_without_being_asked(files, tmp_path):
+    flags = [*arguments(files, tmp_path), "--only=dense,sparse"]
+    assert run("evaluate_megaface", *flags, "--timed_queries=0").returncode == 0
+    assert not any("turns" in record for record in records.load(tmp_path))
+    assert run("evaluate_megaface", *flags).returncode == 0
+    turns = [record["turns"] for record in records.load(tmp_path)]
+    assert run("evaluate_megaface", *flags).returncode == 0
+    assert [record["turns"] for record in records.load(tmp_path)] == turns
 
 
 @pytest.mark.parametrize(
@@ -232,3 +256,81 @@ def test_verification_of_embedded_pairs(tmp_path):
         assert done.returncode == 2
         assert message in done.stderr
     assert json.loads((tmp_path / f"{record['name']}.json").read_text()) == record
+
+
+def cut(vectors, k):
+    """The k largest magnitudes of each row, scaled to unit norm."""
+    x = vectors.toarray().astype(np.float64)
+    kept = np.zeros(x.shape, bool)
+    np.put_along_axis(kept, np.argsort(-np.abs(x), axis=1, kind="stable")[:, :k], True, axis=1)
+    return scipy.sparse.csr_array(unit(np.where(kept, x, 0)))
+
+
+def test_budgets_are_evaluated_beside_the_whole_embeddings(files, tmp_path):
+    flags = [*arguments(files, tmp_path), "--only=sparse", "--timed_queries=0"]
+    done = run("evaluate_megaface", *flags, "--keep=4,4:2,100")
+    assert done.returncode == 0, done.stderr
+    for name in ("flops", "l1"):
+        vectors = files[name][1]
+        for keep, queries in ((4, 4), (4, 2), (100, 100)):
+            rows, probes = cut(vectors, keep), cut(vectors[:60], queries)
+            setting = {"weight": 30.0, "run": name, "keep": keep}
+            if queries != keep:
+                setting["keep_queries"] = queries
+            record = find(tmp_path, f"{name}_cut", reranked=False, setting=setting)
+            expected = ((rows != 0).mean(axis=0) * (rows != 0).mean(axis=0)).sum()
+            if queries != keep:
+                expected = ((probes != 0).mean(axis=0) * (rows != 0).mean(axis=0)).sum()
+            assert record["flops_per_row"] == pytest.approx(expected)
+            assert record["activation_probability"] == pytest.approx((rows != 0).mean())
+            assert record["suboptimality_ratio"] == pytest.approx(suboptimality_ratio(rows))
+            adds = ((probes != 0).astype(int) @ (rows != 0).astype(int).T).sum() / 60
+            assert record["multiply_adds_per_query"] == pytest.approx(adds)
+            if queries == keep:
+                plain = megaface_recall(rows[:60], LABELS, rows[60:], threshold=0.25)
+                assert record["recall_at_10"] == plain[10]
+        whole = find(tmp_path, name, reranked=True)
+        assert "keep" not in whole["setting"]
+        uncut = find(tmp_path, f"{name}_cut", reranked=True, keep=100)
+        for metric in ("recall_at_1", "flops_per_row", "suboptimality_ratio", "dim"):
+            assert uncut[metric] == pytest.approx(whole[metric])
+    assert len(records.load(tmp_path)) == 16
+    assert run("evaluate_megaface", *flags, "--keep=4").stdout.count(": unchanged") == 8
+
+
+def test_indexes_of_budgets_are_built_when_needed(files, monkeypatch):
+    """Budgets that cut rows alike share an index; until then only the probes are cut."""
+    calls = []
+
+    def spy(vectors, k, unit_norm):
+        calls.append((vectors.shape[0], k))
+        return keep_largest(vectors, k, unit_norm)
+
+    monkeypatch.setattr(retrieval, "keep_largest", spy)
+    path = files["dense"][0]
+    dense = methods.load("dense", path, DISTRACTORS)
+    budgets = ((4, 4), (4, 2))
+    data = methods.Data(dense, path, {"sparse": [files["flops"][0]]}, 10, 0.25, 1, budgets)
+    found = list(methods.sparse(data))
+    assert [method.name for method in found] == ["flops", "flops_cut", "flops_cut"]
+    assert calls == [(60, 4), (60, 2)]
+    indexes = [method.build()[0] for method in found]
+    assert calls[2:] == [(3060, 4)]
+    assert indexes[1] is indexes[2]
+    assert indexes[0].nbytes > indexes[1].nbytes
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (["--keep=0"], "--keep=0: '0' is no budget: expected integers >= 1"),
+        (["--keep=32,-1"], "--keep=32,-1: '-1' is no budget"),
+        (["--keep=32:few"], "--keep=32:few: '32:few' is no budget"),
+        (["--keep=32:8", "--sparse="], "--keep=32:8 needs --sparse"),
+    ],
+)
+def test_bad_budgets_cost_one_line(files, tmp_path, change, message):
+    done = run("evaluate_megaface", *arguments(files, tmp_path), *change)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1

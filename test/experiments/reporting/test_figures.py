@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from absl import flags as absl_flags
 from absl.testing import flagsaver
+from matplotlib.collections import LineCollection, PolyCollection
 from PIL import Image
 from scipy import integrate, special
 
 from sparse_embed.common.failures import UsageError
 from sparse_embed.experiments import figure
-from sparse_embed.experiments.reporting import drawing, selection
+from sparse_embed.experiments.reporting import drawing, measures, selection
 from sparse_embed.experiments.reporting.figures import (
     FIGURES,
     cdf,
@@ -21,6 +22,7 @@ from sparse_embed.experiments.reporting.figures import (
     suboptimality,
     tradeoff,
     trajectory,
+    truncation,
 )
 
 
@@ -29,10 +31,17 @@ def run(recorded_run):
     return selection.load(recorded_run)
 
 
-def lines(figure):
-    """label -> (x, y) of the first panel."""
-    axis = figure.axes[0]
-    return {line.get_label(): line.get_data() for line in axis.get_lines()}
+def lines(figure, panel=0):
+    """label -> (x, y) of a panel."""
+    drawn = figure.axes[panel].get_lines()
+    return {line.get_label(): line.get_data() for line in drawn if line.get_label()[0] != "_"}
+
+
+def bars(figure):
+    """(x, low, high) of the bars of the first panel."""
+    found = [c for c in figure.axes[0].collections if isinstance(c, LineCollection)]
+    segments = [segment for collection in found for segment in collection.get_segments()]
+    return [(x, low, high) for (x, low), (_, high) in filter(len, segments)]
 
 
 def test_trajectory_by_integration_of_the_definitions():
@@ -80,13 +89,17 @@ def test_tradeoff_shows_what_is_reranked_or_needs_none(run):
     np.testing.assert_allclose(drawn["relaxed FLOPs (ours)"], [[1.0, 1.5], [0.945, 0.950]])
     np.testing.assert_allclose(drawn["exhaustive dense"], [[100.0], [0.951]])
     np.testing.assert_allclose(drawn["HNSW"], [[0.5], [0.949]])
+    np.testing.assert_allclose(
+        drawn["relaxed FLOPs, largest values only"], [[1.1, 1.3], [0.940, 0.949]]
+    )
     assert set(drawn) == {drawing.look(record["method"]).label for record in run}
     assert [axis.get_title() for axis in tradeoff.draw(run).axes] == [
         "convnet",
         "mobilefacenet",
     ]
     caption = tradeoff.caption(run)
-    assert "300 probes of unseen classes among 5,000 distractors" in caption
+    assert "200 probes of unseen classes among 1,000,000 distractors, 1 seed." in caption
+    assert "bars 95% intervals" in caption
     assert "2026-01-02 on Abacus, 2 cores, revision 0123456789ab" in caption
 
 
@@ -99,6 +112,63 @@ def test_rerank_shows_both(run):
 def test_suboptimality_against_probability(run):
     drawn = lines(suboptimality.draw(run))
     np.testing.assert_allclose(drawn["l1"], [[0.02, 0.04], [2.0, 1.3]])
+    assert set(drawn) == {"relaxed FLOPs (ours)", "l1", "evenly spread"}
+    assert "100,000 distractors, 3 seeds." in suboptimality.caption(run)
+
+
+def test_bars_are_the_intervals(run, writers, tmp_path):
+    drawn = bars(tradeoff.draw(run))
+    shown = selection.select(tradeoff.points(run), architecture="convnet")
+    expected = {group["milliseconds_per_query"]: measures.recall(group) for group in shown}
+    assert len(drawn) == len(expected) == len(writers.rows)
+    for x, low, high in drawn:
+        np.testing.assert_allclose([low, high], expected[x][1:3])
+        assert 0.002 < high - low < 0.02
+
+    rows = [row._replace(drift=(-0.1, 0.0, 0.1)) for row in writers.rows]
+    writers.identification(tmp_path / "convnet" / "records", rows)
+    drawn = bars(suboptimality.draw(selection.load(tmp_path)))
+    # Three seeds, s = 0.1: Student's t with 2 degrees of freedom is 4.302653 at 97.5%.
+    (sparsest,) = [(low, high) for x, low, high in drawn if x == 0.02 and high > 1.5]
+    np.testing.assert_allclose(sparsest, 2 + np.array([-0.1, 0.1]) * 4.302653 / np.sqrt(3), rtol=1e-6)
+
+
+def test_points_without_raw_results_have_no_bars(writers, tmp_path):
+    writers.identification(tmp_path / "convnet" / "records")
+    for path in tmp_path.rglob("*.npz"):
+        path.unlink()
+    figure = tradeoff.draw(selection.load(tmp_path))
+    np.testing.assert_allclose(lines(figure)["HNSW"], [[0.5], [0.949]])
+    assert bars(figure) == []
+
+
+def test_truncation_shows_each_budget_of_an_encoder(run):
+    """F = ratio * 512 p^2; the dashed curve ends at the encoder that was cut."""
+    figure = truncation.draw(run)
+    titles = [axis.get_title() for axis in figure.axes]
+    assert titles == [
+        "convnet, sparse alone",
+        "mobilefacenet, sparse alone",
+        "convnet, re-ranked",
+        "mobilefacenet, re-ranked",
+    ]
+    costs = np.array([1.2 * 0.015**2, 1.1 * 0.03**2, 1.05 * 0.04**2]) * 512
+    label = "relaxed FLOPs (ours), largest values of weight 10"
+    for panel, recall in ((0, [0.88, 0.92, 0.93]), (2, [0.94, 0.949, 0.95])):
+        drawn = lines(figure, panel)
+        np.testing.assert_allclose(drawn[label], [costs, recall])
+        assert set(drawn) == {label, "relaxed FLOPs (ours)", "l1"}
+    other = [
+        {**r, "setting": {**r["setting"], "keep_queries": 4}, "flops_per_row": 0.1}
+        for r in selection.select(run, method="flops_cut", distractors=100_000)
+    ]
+    drawn = lines(truncation.draw(run + other))
+    np.testing.assert_allclose(drawn[label], [costs, [0.88, 0.92, 0.93]])
+    assert len(drawn[f"{label}, queries cut apart"][0]) == 3
+    bands = [c for c in figure.axes[0].collections if isinstance(c, PolyCollection)]
+    assert len(bands) == 3
+    assert "3 seeds" in truncation.caption(run)
+    assert "bands 95% intervals" in truncation.caption(run)
 
 
 def test_roc_ends_at_one_and_counts_pairs(run):
@@ -106,13 +176,14 @@ def test_roc_ends_at_one_and_counts_pairs(run):
     assert set(drawn) == {
         "exhaustive dense",
         "relaxed FLOPs (ours), p=0.020",
-        "l1, p=0.022",
+        "l1, p=0.015",
+        "l1, p=0.030",
     }
     for fpr, tpr in drawn.values():
         assert (fpr[-1], tpr[-1]) == (1, 1)
         assert (np.diff(fpr) >= 0).all()
         assert (np.diff(tpr) >= 0).all()
-    assert "200 pairs each" in roc.caption(run)
+    assert "2,000 pairs each" in roc.caption(run)
 
 
 def test_cdf_shows_the_sample_and_a_fit_near_it(run):
@@ -190,6 +261,6 @@ def test_the_script_draws_what_there_are_records_of(
     assert "cifar100: not drawn, this run has no record of CIFAR-100" in output
     call(f"--run_dir={cifar100_results}", "--figures=cifar100")
     assert (cifar100_results / "figures" / "cifar100.png").exists()
-    for name, message in (("tradeoff", "no record of identification"), ("pie", "expected some of")):
+    for name, message in (("tradeoff", "no record of timed"), ("pie", "expected some of")):
         with pytest.raises(UsageError, match=f"--figures={name}.*{message}"):
             call(f"--run_dir={cifar100_results}", f"--figures={name}")

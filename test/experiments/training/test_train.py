@@ -178,9 +178,11 @@ def test_terms_add_up_to_the_loss(whole_run):
         assert row["metric_loss"] > 1
 
 
-def test_two_devices_give_what_one_with_twice_the_batch_gives(vectors, tmp_path):
+@pytest.mark.parametrize("cut", [[], ["--train_keep=3", "--warmup_steps=15"]], ids=["whole", "cut"])
+def test_two_devices_give_what_one_with_twice_the_batch_gives(vectors, tmp_path, cut):
     """SGD, because Adam divides by tiny gradients and so makes rounding errors large."""
     common = vector_flags(vectors, "--optimizer=sgd", "--learning_rate=0.01", "--deterministic")
+    common += cut
     runs = {
         "two": ["--strategy=mirrored", "--logical_cpus=2", "--batch_size=16"],
         "one": ["--strategy=one_device", "--batch_size=32"],
@@ -315,6 +317,15 @@ def test_xla_compiles_the_step_and_trains_alike(vectors, tmp_path, monkeypatch):
             {"initial_probability": 0.1, "activation": "none", "regularizer": "none"},
             "--initial_probability=0.1 needs",
         ),
+        (
+            {"train_keep": 8, "activation": "none", "regularizer": "none"},
+            "--train_keep=8 needs --activation=relu or soft_threshold and a --loss other than sdh",
+        ),
+        (
+            {"train_keep": 8, "loss": "sdh", "regularizer": "none"},
+            "--train_keep=8 needs --activation=relu or soft_threshold and a --loss other than sdh",
+        ),
+        ({"train_keep": 513}, "--train_keep=513: expected at most --embedding_dim=512"),
     ],
 )
 def test_flags_that_do_not_go_together_are_refused(changes, message):

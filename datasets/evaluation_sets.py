@@ -1,7 +1,8 @@
-"""The evaluation sets of glyphs, in the roles that MegaFace, LFW and AgeDB-30 have for faces.
+"""The evaluation sets of words and glyphs, in the roles of MegaFace, LFW and AgeDB-30 for faces.
 
-- identification: probes from test classes, each the mate of the others of its class, and any number
-  of distractors from other classes. No encoder has seen either in training.
+- identification: probes from test classes, each the mate of the others of its class, and
+  distractors from other classes: for words up to a million and more, each a class of its own, for
+  glyphs any number. No encoder has seen either in training.
 - verification: pairs of test images, an easy and a hard set.
 
 The images are drawn and warped once and kept as bytes in a file that can be memory-mapped: a
@@ -37,12 +38,17 @@ _DISTRACTOR_SEED = 1
 
 
 def draw_all(
-    folder: str | os.PathLike[str], distractors: int, probe_classes: int, pairs: int
+    folder: str | os.PathLike[str],
+    parts: dict[str, Examples],
+    distractors: int,
+    probe_classes: int,
+    pairs: int,
 ) -> dict[str, pathlib.Path]:
     """Draws the images of every evaluation set and writes them, each with its labels beside it.
 
     Args:
         folder: made if need be; existing files are overwritten.
+        parts: those of `words` or `glyphs`.
         distractors: number of distractors for identification, labelled -1.
         probe_classes: number of test classes to take probes from.
         pairs: number of pairs in each verification set.
@@ -53,7 +59,6 @@ def draw_all(
     """
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    parts = glyphs.split(glyphs.load())
     files = {}
 
     def keep(name: str, size: str, streams: list[tf.data.Dataset], labels: np.ndarray) -> None:
@@ -64,6 +69,8 @@ def draw_all(
         store(files[name], streams, len(labels))
 
     probes, others = identification_parts(parts, probe_classes)
+    if not others.num_classes:
+        check_number("distractors", distractors, integer=True, minimum=1, maximum=len(others))
     labels = np.concatenate([probes.labels, np.full(distractors, -1, np.int32)])
     streams = [views(probes), others.stream(distractors, 512, _DISTRACTOR_SEED)]
     keep("identification", f"{probe_classes}_{distractors}", streams, labels)
@@ -79,10 +86,11 @@ def identification_parts(
     """Divides the parts that no encoder was trained or chosen on: (probes, distractors).
 
     The probes are the images of `classes` test classes, mates of the others of their class. The
-    distractors are made of all other test classes and the classes kept for distractors.
+    distractors of words are those of the part of that name. Glyphs have fewer: theirs are made of
+    all other test classes too.
 
     Args:
-        parts: as `glyphs.split` returns them.
+        parts: as `words.split` or `glyphs.split` returns them.
         classes: number of probe classes.
         seed: decides which ones.
     """
@@ -90,6 +98,8 @@ def identification_parts(
     check_number("classes", classes, integer=True, minimum=1, maximum=test.num_classes - 1)
     random = np.random.Generator(np.random.PCG64(seed))
     chosen = random.choice(test.num_classes, classes, replace=False)
+    if not more.num_classes:
+        return test.select(chosen), more
     rest = test.select(np.setdiff1d(np.arange(test.num_classes), chosen))
     distractors = dataclasses.replace(
         rest,
@@ -116,19 +126,26 @@ def verification_pairs(
         The images, 2i and 2i + 1 being pair i; (pairs,) bool, whether pair i is from one class.
     """
     check_number("pairs", pairs, integer=True, minimum=1)
-    drawn = glyphs.source_of(test).images
     random = np.random.Generator(np.random.PCG64(seed))
     starts = np.searchsorted(test.labels, np.arange(test.num_classes + 1))
     chosen = np.empty((pairs, 2), np.int64)
     same = np.arange(pairs) % 2 == 0
-    for pair, is_same in zip(chosen, same, strict=True):
-        while True:
-            labels = random.choice(test.num_classes, 1 if is_same else 2, replace=False)
-            pair[:] = random.integers(starts[labels], starts[labels + 1], 2)
-            one, other = drawn[test.rows[pair]]
-            if not (is_same and other_typeface and np.array_equal(one, other)):
-                break
+    left = np.arange(pairs)
+    while len(left):
+        labels = random.integers(test.num_classes, size=(len(left), 2))
+        labels[:, 1] = (labels[:, 0] + 1 + labels[:, 1] % (test.num_classes - 1)) % test.num_classes
+        labels[same[left], 1] = labels[same[left], 0]
+        chosen[left] = random.integers(starts[labels], starts[labels + 1])
+        if not other_typeface:
+            break
+        one, other = (_drawn(test, chosen[left, side]) for side in (0, 1))
+        left = left[same[left] & (one == other).all(axis=(1, 2, 3))]
     return test.take(chosen.ravel()), same
+
+
+def _drawn(images: Examples, positions: np.ndarray) -> np.ndarray:
+    """Returns some images as the typefaces draw them, (n, size, size, 1) uint8."""
+    return np.asarray(images.source.compose(images.rows[positions]))  # type: ignore[attr-defined]
 
 
 def store(path: str | os.PathLike[str], parts: list[tf.data.Dataset], count: int) -> None:
@@ -162,9 +179,18 @@ def store(path: str | os.PathLike[str], parts: list[tf.data.Dataset], count: int
 
 
 def stored_batches(
-    path: str | os.PathLike[str], labels: np.ndarray, batch_size: int
+    path: str | os.PathLike[str],
+    labels: np.ndarray,
+    batch_size: int,
+    count: int | None = None,
 ) -> tf.data.Dataset:
     """The images of a file that `store` wrote, in order, as encoders take them.
+
+    Args:
+        path: the file.
+        labels: of all its images.
+        batch_size: images per batch.
+        count: how many of the images to take, the first ones; None for all.
 
     Returns:
         (images, labels): (batch, size, size, 1) float32; the last batch may be smaller.
@@ -191,10 +217,12 @@ def stored_batches(
         pixels = tf.reshape(tf.io.decode_raw(coded, tf.uint8), shape)
         return (tf.cast(pixels, tf.float32) - _ZERO) / _ONE, labels
 
+    total = min(len(images), len(images) if count is None else count)
+    named = tf.data.Dataset.from_tensor_slices(labels[:total])
     dataset = tf.data.Dataset.zip(
-        records.batch(batch_size), tf.data.Dataset.from_tensor_slices(labels).batch(batch_size)
+        records.take(total).batch(batch_size), named.batch(batch_size)
     ).map(decode)
-    cardinality = tf.data.experimental.assert_cardinality(-(-len(images) // batch_size))
+    cardinality = tf.data.experimental.assert_cardinality(-(-total // batch_size))
     return dataset.apply(cardinality).prefetch(2)
 
 

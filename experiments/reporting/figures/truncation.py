@@ -1,0 +1,105 @@
+"""One encoder, every budget: rows cut to their largest values, against training at each weight.
+
+An encoder whose rows and queries keep their largest values alone has a lower F, without training it
+again. Its dashed curve ends at the encoder as it was trained.
+"""
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from sparse_embed.experiments.evaluation.records import Record
+from sparse_embed.experiments.reporting import drawing, measures, selection
+from sparse_embed.experiments.reporting.figures.tradeoff import describe
+from sparse_embed.experiments.reporting.selection import CUT, Group
+
+ROWS = ((False, "sparse alone"), (True, "re-ranked"))
+BUDGET = ("keep", "keep_queries")
+
+
+def points(records: list[Record]) -> list[Group]:
+    """Returns the groups shown, by rising cost."""
+    found = selection.select(records, experiment="megaface")
+    cut = selection.needed(found, "rows cut to their largest values", method=CUT)
+    trained = tuple(_trained(method) for method in CUT)
+    shown = selection.most_seeds(
+        selection.select(found, method=(*trained, *CUT)), *selection.values(cut, "method")
+    )
+    return sorted(selection.groups(shown), key=lambda group: group["flops_per_row"])
+
+
+def _trained(method: str) -> str:
+    """Returns the method whose encoders were cut."""
+    return method.removesuffix("_cut")
+
+
+def draw(records: list[Record]) -> Figure:
+    """Draws solid curves of encoders trained at each weight, dashed ones of encoders cut."""
+    shown = points(records)
+    architectures = selection.values(shown, "architecture")
+    figure, axes = drawing.new_figure(len(architectures), len(ROWS))
+    for row, (reranked, word) in zip(axes, ROWS, strict=True):
+        for axis, architecture in zip(row, architectures, strict=True):
+            part = selection.select(shown, architecture=architecture, reranked=reranked)
+            for method in CUT:
+                look = drawing.look(_trained(method))
+                trained = selection.select(part, method=_trained(method))
+                _draw_curve(axis, trained, f"-{look.marker}", look.colour, look.label)
+                cut = selection.select(part, method=method)
+                weights = sorted({group["setting"]["weight"] for group in cut})
+                for encoder, fewer, curve in _curves(cut):
+                    ends = [group for group in trained if group["setting"] == encoder]
+                    darkness = (weights.index(encoder["weight"]) + 1) / len(weights)
+                    label = f"{look.label}, largest values of weight {encoder['weight']:g}"
+                    line = "--."
+                    if fewer:
+                        label, line = f"{label}, queries cut apart", ":."
+                    colour = drawing.shade(look.colour, darkness)
+                    _draw_curve(axis, [*curve, *ends], line, colour, label)
+            axis.set(
+                title=f"{architecture}, {word}",
+                xscale="log",
+                xlabel="multiply-adds per row",
+                ylabel="recall@1",
+            )
+    drawing.legend_below(figure, axes[0][0])
+    return figure
+
+
+def _curves(cut: list[Group]) -> Iterator[tuple[dict[str, Any], bool, list[Group]]]:
+    """Yields, by weight, an encoder's setting, whether queries had a budget apart, and groups."""
+
+    def encoder(group: Group) -> dict[str, Any]:
+        return {key: value for key, value in group["setting"].items() if key not in BUDGET}
+
+    def order(group: Group) -> tuple[float, str, bool]:
+        return group["setting"]["weight"], str(encoder(group)), "keep_queries" in group["setting"]
+
+    for (_, _, fewer), part in itertools.groupby(sorted(cut, key=order), order):
+        curve = list(part)
+        yield encoder(curve[0]), fewer, curve
+
+
+def _draw_curve(axis: Any, curve: list[Group], line: str, colour: Any, label: str) -> None:
+    """Draws recall@1 against cost, with a band."""
+    if curve:
+        drawing.plot(
+            axis, curve, "flops_per_row", "recall_at_1", line, color=colour, label=label, ms=5
+        )
+        costs = [group["flops_per_row"] for group in curve]
+        drawing.band(axis, costs, [measures.recall(group) for group in curve], colour)
+
+
+def caption(records: list[Record]) -> str:
+    """Describes the figure: its content, its data, and when it was measured."""
+    shown = points(records)
+    return (
+        "Recall@1 against multiply-adds per row. Solid: one encoder trained at each weight. "
+        "Dashed: one encoder whose rows and queries keep their largest values alone, the lighter "
+        "the smaller its weight; dotted if queries keep another number than rows. "
+        f"{describe(shown)} Points are means over seeds, bands 95% "
+        "intervals over seeds and classes of probes. "
+        f"{selection.origin(selection.records_of(*shown))}"
+    )

@@ -1,0 +1,112 @@
+"""Tables of the report, which the button in a column's head sorts."""
+
+import html
+import math
+from typing import Any
+
+from sparse_embed.experiments.evaluation.records import Record
+from sparse_embed.experiments.reporting import drawing, measures, selection
+from sparse_embed.experiments.reporting.cifar100_table import PAPER, SERIES, in_table, numbers
+from sparse_embed.experiments.reporting.intervals import Interval
+from sparse_embed.experiments.reporting.selection import TIME, Group
+
+escape = html.escape
+
+
+def table(head: list[str], rows: list[list[Any]], caption: str) -> str:
+    """Returns a table that the button in a column's head sorts.
+
+    A cell is text, a number, or (number to sort by, text). None is an empty cell.
+    """
+    parts = [
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}">'
+        f"<table class=sortable><caption>{escape(caption)}</caption><thead><tr>"
+    ]
+    parts += [
+        f'<th scope=col aria-sort="none"><button type=button>{escape(name)}</button></th>'
+        for name in head
+    ]
+    parts.append("</tr></thead><tbody>")
+    for row in rows:
+        cells = []
+        for cell in row:
+            value, text = cell if isinstance(cell, tuple) else (cell, cell)
+            if cell is None:
+                cells.append("<td></td>")
+            elif isinstance(value, int | float):
+                shown = f"{text:.4g}" if isinstance(text, float) else str(text)
+                cells.append(f'<td class=number data-value="{value!r}">{escape(shown)}</td>')
+            else:
+                cells.append(f"<td>{escape(str(text))}</td>")
+        parts.append(f"<tr>{''.join(cells)}</tr>")
+    parts.append("</tbody></table></div>")
+    return "".join(parts)
+
+
+def identification(records: list[Record]) -> str:
+    """Returns every setting of every method, each seed in its own row."""
+    rows = [
+        [
+            record["architecture"],
+            drawing.look(record["method"]).label,
+            selection.setting(record),
+            selection.seed(record),
+            record["distractors"],
+            "yes" if record["reranked"] else "no",
+            round(record["recall_at_1"], 4),
+            _ends(measures.recall(Group({selection.seed(record): record}))),
+            record.get(TIME),
+            record.get("flops_per_row"),
+            record.get("activation_probability"),
+            record.get("suboptimality_ratio"),
+            (record["index_bytes"], f"{record['index_bytes'] / 2**20:.1f}"),
+        ]
+        for record in selection.select(records, experiment="megaface")
+    ]
+    head = ["architecture", "method", "setting", "seed", "distractors", "re-ranked", "recall@1"]
+    head += ["95% interval", "ms per query", "multiply-adds per row", "activation probability"]
+    head += ["sub-optimality", "index, MiB"]
+    return table(head, rows, "Identification: every method and setting") if rows else ""
+
+
+def _ends(interval: Interval) -> str | None:
+    """Returns an interval over classes of probes as a cell, None if it is not known."""
+    if math.isnan(interval.low):
+        return None
+    return f"{interval.low:.4f} to {interval.high:.4f}"
+
+
+def verification(records: list[Record]) -> str:
+    """Returns accuracy and true positive rates of every encoder."""
+    rows = [
+        [
+            record["architecture"],
+            record["data"],
+            drawing.look(record["method"]).label,
+            record["setting"].get("weight"),
+            selection.seed(record),
+            record.get("activation_probability"),
+            record["accuracy"],
+            record["tar_at_far_0.01"],
+            record["tar_at_far_0.001"],
+        ]
+        for record in selection.select(records, experiment="verification")
+    ]
+    head = ["architecture", "data", "method", "weight", "seed", "activation probability"]
+    head += ["accuracy", "TPR at FPR 0.01", "TPR at FPR 0.001"]
+    return table(head, rows, "Verification") if rows else ""
+
+
+def cifar100(records: list[Record]) -> str:
+    """Returns the paper's table and ours."""
+    rows: list[list[Any]] = []
+    for name, (title, paper) in PAPER.items():
+        rows.append([title, "paper", *map(float, paper)])
+        for series in SERIES:
+            record = in_table(records, series.prefix + name)
+            if record is not None:
+                by = f"{record.get('source', 'here')}, {series.network}"
+                rows.append([title, by, *(round(number, 2) for number in numbers(record))])
+    head = ["model", "by", "multiply-adds per row", "train prec@4", "train prec@16"]
+    head += ["test prec@4", "test prec@16"]
+    return table(head, rows, "CIFAR-100: precision in percent, without re-ranking")
