@@ -11,7 +11,7 @@ __getattr__ = defined_on_import(
             "distractors", 1_000_000, "How many distractors to search among.", lower_bound=1
         ),
         "DRAWN": lambda: flags.DEFINE_enum(
-            "dataset", "words", ["words", "glyphs"], "Which data set to draw the images of."
+            "drawn_from", "words", ["words", "glyphs"], "Data set that the images are drawn from."
         ),
         "PROBE_CLASSES": lambda: flags.DEFINE_integer(
             "probe_classes", 400, "How many test classes to take probes from.", lower_bound=2

@@ -118,7 +118,7 @@ def draw(images: pathlib.Path, sizes: Sizes) -> Step:
     files = [images / f"identification_{sizes.classes}_{sizes.distractors}.npy"]
     files += [images / f"{name}_{sizes.pairs}.npy" for name in PAIR_SETS]
     flags = [
-        f"--dataset={sizes.dataset}",
+        f"--drawn_from={sizes.dataset}",
         f"--distractors={sizes.distractors}",
         f"--probe_classes={sizes.classes}",
         f"--pair_count={sizes.pairs}",

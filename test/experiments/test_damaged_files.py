@@ -312,7 +312,7 @@ CASES = {
     "evaluate_cifar100": [
         (["--records={t}/records", "--model_dir={f}/cut_record"], "cut_record/train.json"),
     ],
-    "evaluate_glyphs": [(["--runs_dir={f}/quick"], "quick/steps.json")],
+    "compare": [(["--runs_dir={f}/quick"], "quick/steps.json")],
     "reproduce": [(["--run_dir={f}", "--extent=quick"], "quick/steps.json")],
     "cifar100": [
         (["--report_only", "--results={f}/results"], "results/records/x.json"),

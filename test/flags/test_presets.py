@@ -121,12 +121,10 @@ def test_glyphs_need_nothing(preset):
     assert read(preset)["steps"] == 1000
 
 
-@pytest.mark.parametrize("kind", ["dense512", "flops", "l1"])
+@pytest.mark.parametrize("kind", ["dense512", "flops", "l1", "sdh"])
 def test_words_are_trained_as_glyphs_are(kind):
-    """But for the data and the number of steps."""
-    own = {"dataset": "words", "word_classes": 20_000, "steps": 2000}
-    if kind != "dense512":
-        own["warmup_steps"] = 800
+    """But for the data."""
+    own = {"dataset": "words", "word_classes": 6000}
     assert read(f"words_{kind}") == {**read(f"glyphs_{kind}"), **own}
 
 

@@ -255,14 +255,17 @@ def test_estimate_follows_what_was_measured():
 
 
 def all_plans(folder):
-    weights = {"flops": [1.0, 2.0], "l1": [0.5]}
     data, _ = paper_plan.find_data(folder)
+    sizes = plans.Sizes("glyphs", 4, 100, 20, seeds=(7,), keep="8,4:2")
+    drawn = plans.draw(folder / "images", sizes)
+    network = plans.Network((), (), {"flops": [1.0, 2.0], "l1": [0.5]}, 80)
+    given = (network, sizes, drawn, (3, 3), "sparse", ["--batch_size=4"])
     return {
         "quick": plans.quick(folder),
         "full": plans.full(folder),
         "paper": paper_plan.paper(folder, data),
         "rehearsal": paper_plan.paper(folder, data, paper_plan.REHEARSAL),
-        "glyphs": plans.glyphs(folder, weights, 4, 100, 20, ["--steps=3"], "sparse"),
+        "glyphs": [drawn, *plans.compare(folder / "convnet", 7, *given)],
         "cifar100": paper_plan.cifar100(folder, folder / "archive", ["fast_l1", "sdh_k2"]),
     }
 
