@@ -186,11 +186,11 @@ def test_resnet20_shortcut_takes_every_second_place_and_pads_with_zeros():
 def test_resnet8():
     """Shortcuts have no weights; 3 * 6 * 128 features of a word.
 
-        conv 5x5   25 * 32                        =     800
-        unit 1     2 * 9 * 32^2                   =  18,432
-        unit 2     9 * 32 * 64 + 9 * 64^2         =  55,296
-        unit 3     9 * 64 * 128 + 9 * 128^2       = 221,184
-        batch norm 2 (3 * 32 + 2 * 64 + 2 * 128)  =     960
+    conv 5x5   25 * 32                        =     800
+    unit 1     2 * 9 * 32^2                   =  18,432
+    unit 2     9 * 32 * 64 + 9 * 64^2         =  55,296
+    unit 3     9 * 64 * 128 + 9 * 128^2       = 221,184
+    batch norm 2 (3 * 32 + 2 * 64 + 2 * 128)  =     960
     """
     model = build_encoder("resnet8", 512, "soft_threshold", (24, 48, 1))
     assert trainable(model) == 800 + 18_432 + 55_296 + 221_184 + 960 + head(2304, 512)

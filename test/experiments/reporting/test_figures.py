@@ -130,7 +130,9 @@ def test_bars_are_the_intervals(run, writers, tmp_path):
     drawn = bars(suboptimality.draw(selection.load(tmp_path)))
     # Three seeds, s = 0.1: Student's t with 2 degrees of freedom is 4.302653 at 97.5%.
     (sparsest,) = [(low, high) for x, low, high in drawn if x == 0.02 and high > 1.5]
-    np.testing.assert_allclose(sparsest, 2 + np.array([-0.1, 0.1]) * 4.302653 / np.sqrt(3), rtol=1e-6)
+    np.testing.assert_allclose(
+        sparsest, 2 + np.array([-0.1, 0.1]) * 4.302653 / np.sqrt(3), rtol=1e-6
+    )
 
 
 def test_points_without_raw_results_have_no_bars(writers, tmp_path):
