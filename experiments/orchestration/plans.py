@@ -414,7 +414,7 @@ def quick(run_dir: pathlib.Path, first_seed: int = 0) -> list[Step]:
 def full(run_dir: pathlib.Path, first_seed: int = 0) -> list[Step]:
     """Two networks, three seeds of each, a million distractors for the first seed.
 
-    The seeds are compared among 100,000. Both networks come with one seed before the next one.
+    The seeds are compared among 100,000.
     """
     sizes = Sizes(
         "words",
@@ -427,7 +427,10 @@ def full(run_dir: pathlib.Path, first_seed: int = 0) -> list[Step]:
     )
     drawn = draw(run_dir / "images", sizes)
     found = [drawn]
-    for seed in sizes.seeds:
-        found += compare(run_dir / "resnet8", seed, RESNET, sizes, drawn, (500, 400))
-        found += compare(run_dir / "mobilefacenet", seed, MOBILEFACENET, sizes, drawn, (1000, 500))
+    for name, network, steps in (
+        ("resnet8", RESNET, (500, 400)),
+        ("mobilefacenet", MOBILEFACENET, (1000, 500)),
+    ):
+        for seed in sizes.seeds:
+            found += compare(run_dir / name, seed, network, sizes, drawn, steps)
     return found
