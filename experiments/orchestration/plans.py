@@ -101,7 +101,7 @@ class Sizes:
         seeds: of the training runs. The first has all runs, and is timed among all distractors.
         compared: among how many distractors all seeds are compared; those after the first embed
             and search no more.
-        keep: budgets to cut the encoders of the smallest weights to, see `evaluate_megaface`.
+        keep: budgets that sparse encoders are also cut to, see `evaluate_megaface`.
     """
 
     dataset: str
@@ -187,30 +187,32 @@ def identify(
         distractors: among how many.
         timed: whether queries are timed.
         only: what to compare, see `evaluate_megaface`.
-        keep: budgets to cut the encoder of each penalty's smallest weight to; then nothing else is
-            searched.
+        keep: budgets that sparse encoders are also cut to.
     """
 
     def files(*runs: str) -> str:
         chosen = [encoders(folder, run, network) for run in runs if run in embeds]
-        return ",".join(str(path) for found in chosen for path in (found[:1] if keep else found))
+        return ",".join(str(path) for found in chosen for path in found)
 
-    flags = [f"--dense={files('dense512')}", f"--sparse={files(*network.weights)}"]
-    if keep:
-        flags += [f"--keep={keep}", "--only=sparse"]
-    else:
-        flags += [f"--narrow_dense={files('dense128')}", f"--sdh={files('sdh')}"]
-        flags += [f"--only={only}"] if only else []
-    flags += [f"--distractors={distractors}", *([] if timed else ["--timed_queries=0"])]
-    records = folder.parent / RECORDS
-    pattern = (
-        f"megaface-{data}-{distractors}-{'*_cut' if keep else ''}*-seed={folder.name[4:]}*.json"
-    )
+    records, seed = folder.parent / RECORDS, folder.name.removeprefix("seed")
+    name = f"megaface-{data}-{distractors}-*-seed={seed}*.json"
     return script(
-        f"{'cut' if keep else 'identify'} {folder.parent.name} {folder.name} {distractors}",
-        ["evaluate_megaface", *flags, f"--data_name={data}", f"--records={records}"],
-        [records / pattern],
-        60 + distractors / (500 if timed else 2000),
+        f"identify {folder.parent.name} {folder.name} {distractors}",
+        [
+            "evaluate_megaface",
+            f"--dense={files('dense512')}",
+            f"--sparse={files(*network.weights)}",
+            f"--narrow_dense={files('dense128')}",
+            f"--sdh={files('sdh')}",
+            f"--distractors={distractors}",
+            f"--data_name={data}",
+            *([] if timed else ["--timed_queries=0"]),
+            *([f"--only={only}"] if only else []),
+            *([f"--keep={keep}"] if keep else []),
+            f"--records={records}",
+        ],
+        [records / name],
+        30 + distractors / (600 if timed else 2000),
         list(embeds.values()),
     )
 
@@ -365,15 +367,16 @@ def compare(
     compared = sizes.compared or sizes.distractors
     embeds = embed(own, runs, network, drawn, sizes.distractors if is_first else compared)
     found = [*runs.values(), *embeds.values()]
+    searched = (own, embeds, network, data)
+    is_whole = compared == sizes.distractors
     if is_first:
-        found.append(identify(own, embeds, network, data, sizes.distractors, timed=True, only=only))
+        keep = sizes.keep if is_whole else ""
+        found.append(identify(*searched, sizes.distractors, timed=True, only=only, keep=keep))
         found.append(gallery(own, embeds, network, drawn, sizes))
         found.append(fit_flops(own, runs, network, data))
-    if not is_first or compared != sizes.distractors:
+    if not (is_first and is_whole):
         few = only or "sparse,dense"
-        found.append(identify(own, embeds, network, data, compared, timed=False, only=few))
-    if sizes.keep:
-        found.append(identify(own, embeds, network, data, compared, timed=False, keep=sizes.keep))
+        found.append(identify(*searched, compared, timed=False, only=few, keep=sizes.keep))
     return [*found, *verify(own, embeds, network, data)]
 
 
