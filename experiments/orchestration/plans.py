@@ -431,7 +431,7 @@ def full(run_dir: pathlib.Path, first_seed: int = 0) -> list[Step]:
     drawn = draw(run_dir / "images", sizes)
     found = [drawn]
     for name, network, steps in (
-        ("resnet8", RESNET, (500, 400)),
+        ("resnet8", RESNET, (700, 500)),
         ("mobilefacenet", MOBILEFACENET, (1000, 500)),
     ):
         for seed in sizes.seeds:
