@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import matplotlib
+import matplotlib.ticker
 import numpy as np
 from matplotlib.figure import Figure
 
@@ -109,10 +110,22 @@ def shade(colour: str, darkness: float) -> Any:
     return 1 - (1 - np.array(matplotlib.colors.to_rgb(colour))) * (0.4 + 0.6 * darkness)
 
 
+def logarithmic(axis: Any) -> None:
+    """Makes the horizontal axis logarithmic, with plain numbers that do not run into each other."""
+    axis.set_xscale("log")
+    axis.xaxis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1, 2, 5)))
+    axis.xaxis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%g"))
+    axis.xaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
+
+
 def legend_below(figure: Figure, axis: Any) -> None:
     """Puts the legend of one panel below all of them, where it hides nothing."""
     handles, labels = axis.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
+    inches = 0.5 + 0.075 * max(map(len, labels), default=0)  # of a column, about
+    ncols = max(1, min(4, int(figure.get_figwidth() / inches)))
+    figure.legend(
+        handles, labels, loc="outside lower center", ncols=ncols, fontsize=8, frameon=False
+    )
 
 
 def save(figure: Figure, path: pathlib.Path) -> list[pathlib.Path]:

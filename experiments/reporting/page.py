@@ -213,7 +213,7 @@ def summary(found: list[claims.Verdict]) -> str:
     counts = {word: sum(v.verdict == word for v in found) for word in OUTCOMES}
     text = (
         f"{counts[HELD]} of {len(found)} claims held, {counts[NOT_HELD]} did not, "
-        f"{counts[UNDECIDED]} are undecided, {counts[NOT_MEASURED]} were not measured."
+        f"{counts[UNDECIDED]} undecided, {counts[NOT_MEASURED]} not measured."
     )
     kept = sorted({v.source for v in found if v.source})
     if kept:

@@ -36,6 +36,7 @@ def draw(records: list[Record]) -> Figure:
                 curve = selection.select(part, method=method, reranked=reranked)
                 label = f"{look.label}, {word}"
                 draw_curve(axis, curve, line + marker, color=look.colour, label=label)
+        drawing.logarithmic(axis)
         axis.set(**AXES)
     drawing.legend_below(figure, panels[0][0])
     return figure

@@ -13,7 +13,6 @@ from sparse_embed.experiments.reporting.selection import TIME, Group
 
 BARS = "Points are means over seeds, bars 95% intervals over seeds and classes of probes."
 AXES: Any = {
-    "xscale": "log",
     "xlabel": "time per query, ms (one thread)",
     "ylabel": "recall@1",
 }
@@ -48,6 +47,7 @@ def draw(records: list[Record]) -> Figure:
                 linewidth=1.2,
                 zorder=3 if method == "flops" else 2,
             )
+        drawing.logarithmic(axis)
         axis.set(**AXES)
     drawing.legend_below(figure, panels[0][0])
     return figure

@@ -58,11 +58,9 @@ def draw(records: list[Record]) -> Figure:
                         label, line = f"{label}, queries cut apart", ":."
                     colour = drawing.shade(look.colour, darkness)
                     _draw_curve(axis, [*curve, *ends], line, colour, label)
+            drawing.logarithmic(axis)
             axis.set(
-                title=f"{architecture}, {word}",
-                xscale="log",
-                xlabel="multiply-adds per row",
-                ylabel="recall@1",
+                title=f"{architecture}, {word}", xlabel="multiply-adds per row", ylabel="recall@1"
             )
     drawing.legend_below(figure, axes[0][0])
     return figure

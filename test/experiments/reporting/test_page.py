@@ -229,7 +229,7 @@ def test_every_outcome_has_a_badge_and_is_counted():
     for kind in ("held", "not-held", "undecided", "not-measured"):
         assert f'<span class="badge {kind}">' in text
     assert report.summary(found) == (
-        "1 of 4 claims held, 1 did not, 1 are undecided, 1 were not measured."
+        "1 of 4 claims held, 1 did not, 1 undecided, 1 not measured."
     )
 
 
