@@ -102,6 +102,7 @@ class Sizes:
         compared: among how many distractors all seeds are compared; those after the first embed
             and search no more.
         keep: budgets that sparse encoders are also cut to, see `evaluate_megaface`.
+        keep_timed: those among all distractors, if the seeds are compared among fewer.
     """
 
     dataset: str
@@ -111,6 +112,7 @@ class Sizes:
     seeds: tuple[int, ...] = (0,)
     compared: int | None = None
     keep: str = ""
+    keep_timed: str = ""
 
 
 def draw(images: pathlib.Path, sizes: Sizes) -> Step:
@@ -370,7 +372,7 @@ def compare(
     searched = (own, embeds, network, data)
     is_whole = compared == sizes.distractors
     if is_first:
-        keep = sizes.keep if is_whole else ""
+        keep = sizes.keep if is_whole else sizes.keep_timed
         found.append(identify(*searched, sizes.distractors, timed=True, only=only, keep=keep))
         found.append(gallery(own, embeds, network, drawn, sizes))
         found.append(fit_flops(own, runs, network, data))
@@ -427,6 +429,7 @@ def full(run_dir: pathlib.Path, first_seed: int = 0) -> list[Step]:
         seeds=tuple(range(first_seed, first_seed + 3)),
         compared=100_000,
         keep=BUDGETS,
+        keep_timed="32,24,16",
     )
     drawn = draw(run_dir / "images", sizes)
     found = [drawn]
