@@ -230,6 +230,6 @@ def test_flags_know_the_toys(tmp_path):
     )
     done = subprocess.run([sys.executable, script, "--help"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    text = " ".join(done.stdout.split())
-    for word in ("|toy_penalty>", "|toy_loss>", "|toy_net>", "|toy_data>", "Noise of the toy data"):
+    text = "".join(done.stdout.split())  # long lists of choices are broken anywhere
+    for word in ("|toy_penalty>", "|toy_loss>", "|toy_net>", "|toy_data>", "Noiseofthetoydata"):
         assert word in text

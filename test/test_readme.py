@@ -491,6 +491,7 @@ def defined_flags():
     sources += [ROOT / "datasets" / "catalogue.py", ROOT / "docs" / "extending.md"]
     text = "".join(path.read_text() for path in sources)
     found = set(re.findall(r"DEFINE_\w+\(\s*\"(\w+)\"", text))
+    found |= set(re.findall(r"DEFINE\(\s*\w+\(\),\s*\"(\w+)\"", text))  # with a parser of its own
     found |= set(re.findall(r"^\+?\s+(\w+): [\w| ]+ = option\(", text, re.MULTILINE))
     kinds = re.findall(r"DEFINE_\w+\(f\"{_kind}(\w+)\"", text)
     found |= {f"{kind}{name}" for kind in ("probe", "distractor") for name in kinds}

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sparse_embed import retrieval
+from sparse_embed.common.other_load import OtherLoad
 from sparse_embed.common.progress import progress_bar
 from sparse_embed.experiments.evaluation.methods import Data, Method
 from sparse_embed.experiments.evaluation.records import Record
@@ -48,7 +49,7 @@ def in_turns(entries: list[tuple[Method, bool]], data: Data, queries: int) -> li
     taken: list[list[list[float]]] = [[] for _ in entries]
     for method, _ in progress_bar(entries, desc="building what is timed", unit="method"):
         method.build()
-    with _OtherLoad() as load:
+    with OtherLoad() as load:
         for part in progress_bar(parts, desc="timing", unit="round"):
             for (method, reranked), seconds in zip(entries, taken, strict=True):
                 seconds.append(_turn(method, data, reranked, part))
@@ -94,34 +95,3 @@ def _turn(method: Method, data: Data, reranked: bool, chosen: np.ndarray) -> lis
         answer(place)
         seconds.append(time.perf_counter() - start)
     return seconds
-
-
-class _OtherLoad:
-    """How many cores other processes keep busy while this context lasts.
-
-    Attributes:
-        cores: set at the end.
-    """
-
-    cores = 0.0
-
-    def __enter__(self) -> "_OtherLoad":
-        self._start = self._read()
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        elapsed, busy, own = (
-            now - then for now, then in zip(self._read(), self._start, strict=True)
-        )
-        self.cores = max(0.0, (busy - own) / max(elapsed, 1e-9))
-
-    @staticmethod
-    def _read() -> tuple[float, float, float]:
-        """Returns the time, the busy seconds of all cores, and those of this process."""
-        import psutil
-
-        times = psutil.cpu_times()
-        busy = sum(times) - times.idle - getattr(times, "iowait", 0.0)
-        # Guests' time is counted as user time already.
-        busy -= getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)
-        return time.perf_counter(), busy, time.process_time()

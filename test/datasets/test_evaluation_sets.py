@@ -151,11 +151,10 @@ def test_distractors_of_words_are_a_class_each_and_share_no_letter_with_the_prob
     probes, distractors = evaluation_sets.identification_parts(word_parts, 50)
     assert probes.num_classes == 50
     assert len(np.unique(distractors.rows)) == len(distractors) > 1_000_000
-    points = [f"U+{ord(chr(int(name[2:], 16))):04X}" for name in glyphs.load().class_names]
-    images = len(glyphs.load())
-    labels = glyphs.load().labels
-    halves = np.concatenate([distractors.rows // images, distractors.rows % images])
-    seen = {points[label] for label in np.unique(labels[halves])}
+    letters = glyphs.load()
+    n, rows = len(letters), distractors.rows
+    images = np.concatenate([rows // n**2, rows // n % n, rows % n])
+    seen = {letters.class_names[label] for label in np.unique(letters.labels[images])}
     assert not letters_of(probes.class_names) & seen
     assert not letters_of(word_parts["train"].class_names) & seen
 
@@ -171,7 +170,7 @@ def test_pairs_of_words_are_what_they_say(word_parts, other_typeface):
     test = word_parts["test"]
     images, same = evaluation_sets.verification_pairs(test, 400, other_typeface)
     np.testing.assert_array_equal(same, images.labels[::2] == images.labels[1::2])
-    drawn = images.source.compose(images.rows).numpy().reshape(400, -1, 32 * 32)
+    drawn = images.source.compose(images.rows).numpy().reshape(400, 2, 24 * 48)
     equal = (drawn[:, 0] == drawn[:, 1]).all(axis=1)
     assert equal[same].any() != other_typeface
     assert not equal[~same].any()

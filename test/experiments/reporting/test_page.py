@@ -228,9 +228,7 @@ def test_every_outcome_has_a_badge_and_is_counted():
     text = report.claim_list(found, "roc")
     for kind in ("held", "not-held", "undecided", "not-measured"):
         assert f'<span class="badge {kind}">' in text
-    assert report.summary(found) == (
-        "1 of 4 claims held, 1 did not, 1 undecided, 1 not measured."
-    )
+    assert report.summary(found) == ("1 of 4 claims held, 1 did not, 1 undecided, 1 not measured.")
 
 
 def test_an_empty_run_says_what_was_not_measured(tmp_path):
