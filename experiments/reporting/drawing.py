@@ -121,7 +121,7 @@ def logarithmic(axis: Any) -> None:
 def legend_below(figure: Figure, axis: Any) -> None:
     """Puts the legend of one panel below all of them, where it hides nothing."""
     handles, labels = axis.get_legend_handles_labels()
-    inches = 0.5 + 0.075 * max(map(len, labels), default=0)  # of a column, about
+    inches = 0.4 + 0.06 * max(map(len, labels), default=0)  # of a column, about
     ncols = max(1, min(4, int(figure.get_figwidth() / inches)))
     figure.legend(
         handles, labels, loc="outside lower center", ncols=ncols, fontsize=8, frameon=False
