@@ -2,8 +2,6 @@
 
 import time
 
-import psutil
-
 
 class OtherLoad:
     """How many cores other processes keep busy while this context lasts.
@@ -27,6 +25,8 @@ class OtherLoad:
     @staticmethod
     def _read() -> tuple[float, float, float]:
         """Returns the time, the busy seconds of all cores, and those of this process."""
+        import psutil  # of the extra `baselines`
+
         times = psutil.cpu_times()
         busy = sum(times) - times.idle - getattr(times, "iowait", 0.0)
         # Guests' time is counted as user time already.
