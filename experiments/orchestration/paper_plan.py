@@ -211,6 +211,7 @@ def _faces(folder: pathlib.Path, data: Data, size: Size) -> list[Step]:
             method, setting = "dense", {"dims": int(run.removeprefix("dense")), "run": run}
         for pack in PACKS:
             key = {"experiment": "verification", "data": pack, "method": method}
+            made = record(folder, **key, setting=setting)
             found.append(
                 script(
                     f"verify {network} {run} {pack}",
@@ -221,7 +222,7 @@ def _faces(folder: pathlib.Path, data: Data, size: Size) -> list[Step]:
                         f"--pack={data.faces / f'{pack}.bin'}",
                         f"--data_name={pack}",
                     ],
-                    [record(folder, **key, setting=setting)],
+                    [made.with_name(f"{made.stem}-seed=*.json")],  # any: see --train_flags
                     seconds["verify"],
                     [runs[run]],
                 )
