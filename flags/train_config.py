@@ -155,11 +155,36 @@ class ObjectiveConfig:
     )
     regularizer: str = option(
         "flops",
-        "Sparsity penalty: flops is the paper's relaxed FLOPs, l1 its baseline, none leaves it "
-        "out.",
+        "Sparsity penalty: flops is the paper's relaxed FLOPs, l1 its baseline, df_flops weights "
+        "dimensions by how often they are active, masked_flops spares rows that are sparse enough, "
+        "none leaves it out.",
         choices=_regularizers,
     )
-    regularizer_weight: float = option(30.0, "Final weight lambda of the penalty.", lower=0.0)
+    regularizer_weight: float = option(
+        30.0,
+        "Final weight lambda of the penalty; with --target_flops, where the search for it begins.",
+        lower=0.0,
+    )
+    target_flops: float | None = option(
+        None,
+        "Wanted FLOPs per row, in place of a final weight: lambda adapts while training until the "
+        "embeddings cost this many multiply-adds per row, whatever the penalty.",
+        lower=1e-6,
+    )
+    df_cutoff: float = option(
+        0.1,
+        "Share of examples at which a dimension counts half, with --regularizer=df_flops.",
+        lower=1e-6,
+        upper=0.999999,
+    )
+    df_steepness: float = option(
+        10.0, "How steeply the weight of a dimension rises there.", lower=1e-6
+    )
+    l0_mask: int = option(
+        16,
+        "Rows with no more non-zeros are not penalised, with --regularizer=masked_flops.",
+        lower=0,
+    )
     regularizer_scope: str = option(
         "global",
         "Batch over which to take the mean activation when several devices train together.",
@@ -325,6 +350,8 @@ class TrainConfig:
         """The setting that tells apart the points of the method's curve in records."""
         if self.makes_codes:
             return {"active_bits": self.objective.active_bits}
+        if self.objective.target_flops is not None:
+            return {"target_flops": self.objective.target_flops}
         if self.objective.regularizer != "none":
             return {"weight": self.objective.regularizer_weight}
         return {"dims": self.model.embedding_dim}

@@ -13,12 +13,14 @@ from sparse_embed.losses import population
 from sparse_embed.losses.arcface import ArcFaceLoss, arcface
 from sparse_embed.losses.regularizers import (
     ActivationRegularization,
+    DFFlopsRegularization,
     FlopsRegularization,
     L1Regularization,
+    MaskedFlopsRegularization,
     l1_norm,
     relaxed_flops,
 )
-from sparse_embed.losses.schedules import QuadraticWarmup, WeightPath
+from sparse_embed.losses.schedules import QuadraticWarmup, TargetFlops, WeightPath
 from sparse_embed.losses.sdh import SDHLoss, hash_distances, optimal_codes, sdh_triplet
 from sparse_embed.losses.sparsity_metrics import SparsityMetrics, SparsityMonitor
 from sparse_embed.losses.tables import LOSSES, REGULARIZERS, MetricLoss, Regularizer
@@ -29,14 +31,17 @@ __all__ = [
     "REGULARIZERS",
     "ActivationRegularization",
     "ArcFaceLoss",
+    "DFFlopsRegularization",
     "FlopsRegularization",
     "L1Regularization",
+    "MaskedFlopsRegularization",
     "MetricLoss",
     "QuadraticWarmup",
     "Regularizer",
     "SDHLoss",
     "SparsityMetrics",
     "SparsityMonitor",
+    "TargetFlops",
     "TripletSemiHardLoss",
     "WeightPath",
     "arcface",

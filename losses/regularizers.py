@@ -1,9 +1,11 @@
-"""Regularizers of the activations: the paper's relaxed FLOPs, and l1 as its baseline (section 4).
+"""Regularizers of the activations: the paper's relaxed FLOPs, l1 as its baseline, and newer ones.
 
-Both are functions of the mean absolute activations abar_j = 1/n sum_i |a_ij| alone:
-relaxed FLOPs = sum_j abar_j^2, and l1 = sum_j abar_j.
+With the mean absolute activations abar_j = 1/n sum_i |a_ij|, relaxed FLOPs are sum_j abar_j^2 and
+l1 is sum_j abar_j (section 4). Two later papers change what relaxed FLOPs look at: DF-FLOPS weights
+the dimensions by how often they are active, the l0 mask leaves out rows that are sparse enough.
 """
 
+import math
 from collections.abc import Callable
 
 import keras
@@ -11,6 +13,7 @@ import tensorflow as tf
 
 from sparse_embed.common.checks import check_choice, check_number
 from sparse_embed.losses.replicas import all_reduce_sum, mark_as_own, only_own
+from sparse_embed.losses.schedules import TargetFlops
 
 
 def _absolute(activations) -> tf.Tensor:
@@ -59,8 +62,8 @@ class ActivationRegularization(keras.layers.Layer):
     is convex, the penalty is larger on average and depends on the number of replicas.
 
     Args:
-        weight: lambda, either a number >= 0 or a serialisable function from the training step (a
-            scalar tensor) to lambda, such as `QuadraticWarmup`.
+        weight: lambda: a number >= 0; or a serialisable function from the training step (a scalar
+            tensor) to lambda, such as `QuadraticWarmup`; or `TargetFlops`, which adapts it.
         scope: "global" averages activations over the batches of all replicas, "replica" over the
             replica's own batch.
         name: name of the layer, prefix of its metrics.
@@ -72,7 +75,7 @@ class ActivationRegularization(keras.layers.Layer):
     ):
         # Without autocast: in mixed precision the input must pass unchanged, too.
         super().__init__(name=name, autocast=False, **kwargs)
-        if not callable(weight):
+        if not (callable(weight) or isinstance(weight, TargetFlops)):
             weight = float(check_number("weight", weight, minimum=0))
         self.weight = weight
         self.scope = check_choice("scope", scope, ("global", "replica"))
@@ -84,29 +87,65 @@ class ActivationRegularization(keras.layers.Layer):
         """Returns the penalty, a scalar, given the (d,) mean absolute activations."""
         raise NotImplementedError
 
+    def penalised(self, absolute: tf.Tensor) -> tf.Tensor:
+        """Returns the part of the (batch, d) absolute activations to take the mean of: all."""
+        return absolute
+
+    def observe(self, active: tf.Tensor, examples: tf.Tensor) -> None:
+        """Learns from how many of a training step's examples activate each dimension: nothing."""
+
+    @property
+    def _counts(self) -> bool:
+        """Whether the layer needs to know how often dimensions are active."""
+        return isinstance(self.weight, TargetFlops)
+
     def build(self, input_shape):
-        """Creates the step counter."""
-        self.step = self.add_weight(
-            shape=(),
-            initializer="zeros",
-            dtype="int64",
+        """Creates the step counter, and the state of `TargetFlops`."""
+        self.step = self._state("step", "zeros", dtype="int64")
+        if isinstance(self.weight, TargetFlops):
+            if self.weight.flops >= input_shape[-1]:
+                raise ValueError(
+                    f"flops={self.weight.flops}: expected less than {input_shape[-1]}, the "
+                    "dimension of the embeddings"
+                )
+            first = tf.constant(self.weight.first_state())
+            self.controller = self._state("controller", lambda shape, dtype: first, (3,))
+
+    def _state(self, name: str, initializer, shape: tuple = (), dtype: str = "float32"):
+        """Creates a variable of what the layer remembers from step to step."""
+        return self.add_weight(
+            shape=shape,
+            initializer=initializer,
+            dtype=dtype,
             trainable=False,
             aggregation="only_first_replica",  # all replicas take the same step: count it once
-            name="step",
+            name=name,
         )
 
     def call(self, inputs, training=False):
         """Returns `inputs`; adds the loss if `training`."""
         absolute = _absolute(inputs)
         examples = tf.shape(absolute)[0]
-        total, count = tf.reduce_sum(absolute, axis=0), tf.cast(examples, absolute.dtype)
+        total = tf.reduce_sum(self.penalised(absolute), axis=0)
+        count = tf.cast(examples, absolute.dtype)
         if self.scope == "global":
             total, count = all_reduce_sum(total, count)
         # A replica's part of a last, incomplete batch may be empty.
         penalty = self.penalty(tf.math.divide_no_nan(total, count))
+        if self._counts:
+            active = tf.math.count_nonzero(absolute, axis=0, dtype=tf.float32)
+            active, everyone = all_reduce_sum(active, tf.cast(examples, tf.float32))
+            if training:
+                self.observe(active, everyone)
 
-        weight = self.weight
-        if callable(weight):
+        weight, state = self.weight, None
+        if isinstance(weight, TargetFlops):
+            flops = tf.math.divide_no_nan(
+                tf.reduce_sum(active * (active - 1.0)), everyone * (everyone - 1.0)
+            )
+            state = tf.convert_to_tensor(self.controller)
+            weight, state = weight.adapt(tf.convert_to_tensor(self.step), state, flops)
+        elif callable(weight):
             weight = weight(tf.convert_to_tensor(self.step))
         weight = tf.cast(weight, penalty.dtype)
 
@@ -115,6 +154,8 @@ class ActivationRegularization(keras.layers.Layer):
         self._weight_metric.update_state(weight)
         if training:
             self._loss_metric.update_state(weight * penalty, sample_weight=examples)
+            if state is not None:
+                self.controller.assign(state)
             # In this order: replicas wait for each other at the counter, hence all of them have
             # cleared the losses of the step before, which they share, when the first adds its own.
             self.step.assign_add(1)
@@ -173,3 +214,101 @@ class L1Regularization(ActivationRegularization):
     def penalty(self, mean_activations):
         """Returns the sum."""
         return tf.reduce_sum(mean_activations)
+
+
+@keras.saving.register_keras_serializable(package="sparse_embed")
+class DFFlopsRegularization(FlopsRegularization):
+    """Adds lambda(t) * sum_j w_j abar_j^2: FLOPs that see how often a dimension is active.
+
+    DF-FLOPS (arXiv 2505.15070). With x_j the share of examples that activated dimension j,
+
+        w_j = 1 / (1 + (x_j^(log 2 / log cutoff) - 1)^steepness):
+
+    0 for a dimension that is never active, 1/2 at the cutoff, 1 for one that always is. The w_j
+    are renewed every `REFRESH` training steps from the examples since the last time; before that,
+    all are 1. The paper counts on validation documents; counting on training examples needs none.
+
+    Args:
+        weight: see `ActivationRegularization`.
+        df_cutoff: the share of examples, between 0 and 1, at which w_j is 1/2.
+        df_steepness: how steeply w_j rises there, > 0.
+        scope: see `ActivationRegularization`; the w_j are those of the global batch in any case.
+        name: name of the layer, prefix of its metrics.
+        **kwargs: other arguments of `keras.layers.Layer`.
+    """
+
+    REFRESH = 100
+
+    def __init__(
+        self, weight, df_cutoff=0.1, df_steepness=10.0, scope="global", name="df_flops", **kwargs
+    ):
+        super().__init__(weight, scope=scope, name=name, **kwargs)
+        self.df_cutoff = float(check_number("df_cutoff", df_cutoff, above=0))
+        if self.df_cutoff >= 1:
+            raise ValueError(f"df_cutoff={df_cutoff!r}: expected a number below 1")
+        self.df_steepness = float(check_number("df_steepness", df_steepness, above=0))
+
+    _counts = True
+
+    def build(self, input_shape):
+        """Creates the counts and the weights of the dimensions."""
+        super().build(input_shape)
+        self.active = self._state("active", "zeros", (input_shape[-1],))
+        self.examples = self._state("examples", "zeros")
+        self.dimension_weights = self._state("dimension_weights", "ones", (input_shape[-1],))
+
+    def observe(self, active, examples):
+        """Counts the examples; renews the weights when it is time."""
+        active, examples = active + self.active, examples + self.examples
+        is_time = tf.equal(tf.convert_to_tensor(self.step) % self.REFRESH, self.REFRESH - 1)
+        renewed = self.weights_of(tf.math.divide_no_nan(active, examples))
+        self.dimension_weights.assign(
+            tf.where(is_time, renewed, tf.convert_to_tensor(self.dimension_weights))
+        )
+        self.active.assign(tf.where(is_time, tf.zeros_like(active), active))
+        self.examples.assign(tf.where(is_time, 0.0, examples))
+
+    def weights_of(self, shares: tf.Tensor) -> tf.Tensor:
+        """Returns w_j given the (d,) shares x_j."""
+        # x = 0 gives an infinite power, and w = 0 as it should.
+        power = tf.pow(shares, math.log(2.0) / math.log(self.df_cutoff))
+        return 1.0 / (1.0 + tf.pow(power - 1.0, self.df_steepness))
+
+    def penalty(self, mean_activations):
+        """Returns the weighted sum of squares."""
+        weights = tf.cast(self.dimension_weights, mean_activations.dtype)
+        return tf.reduce_sum(weights * tf.square(mean_activations))
+
+    def get_config(self) -> dict:
+        """Returns the arguments of the constructor."""
+        own = {"df_cutoff": self.df_cutoff, "df_steepness": self.df_steepness}
+        return {**super().get_config(), **own}
+
+
+@keras.saving.register_keras_serializable(package="sparse_embed")
+class MaskedFlopsRegularization(FlopsRegularization):
+    """Adds lambda(t) * relaxed FLOPs of the rows that are not sparse enough.
+
+    The l0 mask (arXiv 2504.14839): sum_j (1/n sum_i m_i |a_ij|)^2 with m_i = 1 if row i has more
+    than t non-zeros, else 0. A row that costs little already is left alone.
+
+    Args:
+        weight: see `ActivationRegularization`.
+        l0_mask: t, >= 0; with 0 the penalty is that of `FlopsRegularization`.
+        scope: see `ActivationRegularization`.
+        name: name of the layer, prefix of its metrics.
+        **kwargs: other arguments of `keras.layers.Layer`.
+    """
+
+    def __init__(self, weight, l0_mask=16, scope="global", name="masked_flops", **kwargs):
+        super().__init__(weight, scope=scope, name=name, **kwargs)
+        self.l0_mask = int(check_number("l0_mask", l0_mask, integer=True, minimum=0))
+
+    def penalised(self, absolute):
+        """Returns the rows with more than t non-zeros, and zeros for the others."""
+        counts = tf.math.count_nonzero(absolute, axis=1, keepdims=True, dtype=tf.int32)
+        return tf.where(counts > self.l0_mask, absolute, tf.zeros_like(absolute))
+
+    def get_config(self) -> dict:
+        """Returns the arguments of the constructor."""
+        return {**super().get_config(), "l0_mask": self.l0_mask}

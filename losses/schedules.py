@@ -1,5 +1,6 @@
 """Schedules of the regularization weight: lambda(t) for the training step t."""
 
+import math
 from collections.abc import Sequence
 
 import keras
@@ -87,5 +88,95 @@ class WeightPath:
 
     @classmethod
     def from_config(cls, config: dict) -> "WeightPath":
+        """Returns the schedule that `get_config` described."""
+        return cls(**config)
+
+
+@keras.saving.register_keras_serializable(package="sparse_embed")
+class TargetFlops:
+    """A budget in place of a weight: lambda adapts until a row costs the wanted FLOPs.
+
+    F_t is the unbiased estimate of the FLOPs per row from the batch of step t,
+
+        F_t = sum_j c_j (c_j - 1) / (n (n - 1)),   c_j of its n examples activate dimension j.
+
+    With l_t = log(F_t + 1e-6), its moving average m_t = m_{t-1} + (l_t - m_{t-1}) / MEMORY from
+    m_{-1} = l_0, and x_t = min(1, t / steps), the reference falls from l_0 to log(flops) along half
+    a cosine wave, and e_t is how far the average lies above it:
+
+        reference_t = log(flops) + (l_0 - log(flops)) (1 + cos(pi x_t)) / 2
+        e_t = m_t - reference_t, clipped to [-MOST, MOST]
+        lambda(t) = x_t^2 exp(u_t + GAIN e_t),   u_0 = log(weight),   u_{t+1} = u_t + RATE x_t^2 e_t
+
+    This is a controller with a proportional and an integral term for log lambda, under the paper's
+    quadratic warm-up x_t^2. The proportional term acts at once, against a collapse too: lambda
+    falls as soon as embeddings are too sparse. The integral u_t finds the weight that holds the
+    target. The reference keeps the error small on the way. Without it, lambda grows to many times
+    what it has to be in the end, and dimensions die that nothing revives.
+
+    The regularization layer keeps the state (u_t, m_{t-1}, l_0) among its weights, hence a run that
+    was killed goes on where it stopped. With several replicas F_t is that of the global batch.
+
+    Args:
+        flops: wanted FLOPs per row, sum_j p_j^2: above 0, and below the embedding dimension, which
+            is what dense embeddings cost.
+        weight: exp(u_0), where the search for lambda begins, > 0. A tenth of the final lambda does,
+            or ten times as much.
+        steps: T of the warm-up, >= 1. Learning must go on for about as long after it, or the
+            target is missed: at a learning rate near 0, lambda moves nothing.
+
+    Example:
+        >>> layer = FlopsRegularization(TargetFlops(2.0, weight=30.0, steps=1000))
+    """
+
+    # Measured on words, for targets from 0.1 to 8. A larger gain or rate makes F swing around a
+    # small target; a smaller one is late.
+    MEMORY = 10.0
+    MOST = math.log(2.0)
+    GAIN = 1.5
+    RATE = 0.03
+
+    SMALLEST = 1e-6  # keeps the logarithm finite if no dimension is active twice in a batch
+
+    def __init__(self, flops: float, weight: float = 1.0, steps: int = 1):
+        self.flops = float(check_number("flops", flops, above=0))
+        self.weight = float(check_number("weight", weight, above=0))
+        self.warmup = QuadraticWarmup(1.0, steps)
+
+    def first_state(self) -> list[float]:
+        """Returns u_0, and zeros for what the first batch decides."""
+        return [math.log(self.weight), 0.0, 0.0]
+
+    def adapt(
+        self, step: tf.Tensor, state: tf.Tensor, flops: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Takes one step of the controller.
+
+        Args:
+            step: t.
+            state: (3,) tensor (u_t, m_{t-1}, l_0).
+            flops: F_t.
+
+        Returns:
+            lambda(t), and the state of the next step.
+        """
+        log_weight, before, first = tf.unstack(state)
+        current = tf.math.log(flops + self.SMALLEST)
+        before, first = (tf.where(step == 0, current, value) for value in (before, first))
+        average = before + (current - before) / self.MEMORY
+        target = math.log(self.flops)
+        way = tf.minimum(1.0, tf.cast(step, tf.float32) / self.warmup.steps)
+        reference = target + (first - target) * (1.0 + tf.cos(math.pi * way)) / 2.0
+        error = tf.clip_by_value(average - reference, -self.MOST, self.MOST)
+        warmup = self.warmup(step)
+        weight = warmup * tf.exp(log_weight + self.GAIN * error)
+        return weight, tf.stack([log_weight + self.RATE * warmup * error, average, first])
+
+    def get_config(self) -> dict:
+        """Returns the arguments of the constructor."""
+        return {"flops": self.flops, "weight": self.weight, "steps": self.warmup.steps}
+
+    @classmethod
+    def from_config(cls, config: dict) -> "TargetFlops":
         """Returns the schedule that `get_config` described."""
         return cls(**config)

@@ -4,7 +4,12 @@ from typing import NamedTuple
 
 from sparse_embed.common.looks import Look
 from sparse_embed.losses.arcface import ArcFaceLoss
-from sparse_embed.losses.regularizers import FlopsRegularization, L1Regularization
+from sparse_embed.losses.regularizers import (
+    DFFlopsRegularization,
+    FlopsRegularization,
+    L1Regularization,
+    MaskedFlopsRegularization,
+)
 from sparse_embed.losses.sdh import SDHLoss
 from sparse_embed.losses.triplet import TripletSemiHardLoss
 
@@ -13,7 +18,8 @@ class Regularizer(NamedTuple):
     """A sparsity penalty.
 
     Attributes:
-        layer: subclass of `ActivationRegularization`, made with (weight, scope=...).
+        layer: subclass of `ActivationRegularization`, made with (weight, scope=...); an argument
+            named like a flag gets the flag's value.
         look: how its embeddings are shown in figures.
     """
 
@@ -38,6 +44,8 @@ class MetricLoss(NamedTuple):
 REGULARIZERS = {
     "flops": Regularizer(FlopsRegularization, Look("relaxed FLOPs (ours)", "#0072B2", "o")),
     "l1": Regularizer(L1Regularization, Look("l1", "#D55E00", "s")),
+    "df_flops": Regularizer(DFFlopsRegularization, Look("DF-FLOPS", "#009E73", "^")),
+    "masked_flops": Regularizer(MaskedFlopsRegularization, Look("l0 mask", "#CC79A7", "v")),
 }
 LOSSES = {
     "arcface": MetricLoss(ArcFaceLoss, takes="cosines"),

@@ -1,6 +1,7 @@
 """Builds from a config: the encoder, the model that trains it, its loss and its optimizer."""
 
 import inspect
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from sparse_embed.common.failures import UsageError
@@ -15,6 +16,8 @@ from sparse_embed.flags.train_config import (
 if TYPE_CHECKING:
     import keras
     import tensorflow as tf
+
+    from sparse_embed.losses import TargetFlops
 
 MOMENTUM = 0.9  # of SGD, as in the paper
 
@@ -82,11 +85,29 @@ def training_model(
     embeddings = losses.SparsityMonitor()(embeddings)
     if objective.regularizer != "none":
         layer = losses.REGULARIZERS[objective.regularizer].layer
-        weight = losses.WeightPath(objective.weights, config.ends[:-1], objective.warmup_steps)
-        embeddings = layer(weight, scope=objective.regularizer_scope)(embeddings)
+        given = same_named(layer, objective)
+        embeddings = layer(schedule(config), scope=objective.regularizer_scope, **given)(embeddings)
     if losses.LOSSES[objective.loss].takes == "cosines":
         embeddings = models.ArcFaceHead(num_classes)(embeddings)
     return model_class(examples, embeddings)
+
+
+def schedule(config: TrainConfig) -> "Callable | TargetFlops":
+    """Returns the schedule of lambda: towards the wanted FLOPs, or along the given weights."""
+    from sparse_embed import losses
+
+    objective = config.objective
+    if objective.target_flops is not None:
+        return losses.TargetFlops(
+            objective.target_flops, objective.regularizer_weight, objective.warmup_steps
+        )
+    return losses.WeightPath(objective.weights, config.ends[:-1], objective.warmup_steps)
+
+
+def same_named(kind: type, objective: ObjectiveConfig) -> dict[str, Any]:
+    """Returns the flags that a class has arguments of the same names for."""
+    names = inspect.signature(kind).parameters
+    return {name: getattr(objective, name) for name in names if hasattr(objective, name)}
 
 
 def metric_loss(objective: ObjectiveConfig) -> "keras.losses.Loss":
@@ -94,8 +115,7 @@ def metric_loss(objective: ObjectiveConfig) -> "keras.losses.Loss":
     from sparse_embed import losses
 
     kind = losses.LOSSES[objective.loss].loss
-    names = inspect.signature(kind).parameters
-    return kind(**{name: getattr(objective, name) for name in names if hasattr(objective, name)})
+    return kind(**same_named(kind, objective))
 
 
 def optimizer(optimization: OptimizationConfig, ends: list[int]) -> "keras.optimizers.Optimizer":

@@ -74,6 +74,25 @@ def check(config: TrainConfig) -> None:
             f"--reg_path={objective.reg_path} needs a --regularizer",
         ),
         (
+            objective.target_flops is not None and not regularized,
+            f"--target_flops={objective.target_flops} needs a --regularizer",
+        ),
+        (
+            objective.target_flops is not None and objective.reg_path is not None,
+            f"--target_flops={objective.target_flops} finds the weight itself: expected no "
+            f"--reg_path, got {objective.reg_path}",
+        ),
+        (
+            objective.target_flops is not None and objective.target_flops >= model.embedding_dim,
+            f"--target_flops={objective.target_flops}: expected less than --embedding_dim="
+            f"{model.embedding_dim}, the cost of dense embeddings",
+        ),
+        (
+            objective.target_flops is not None and objective.regularizer_weight == 0,
+            f"--regularizer_weight={objective.regularizer_weight}: expected a positive number, "
+            "where --target_flops begins",
+        ),
+        (
             objective.reg_path is None and optimization.path_steps is not None,
             f"--path_steps={optimization.path_steps} needs --reg_path",
         ),
