@@ -17,7 +17,7 @@ from absl import flags
 
 from sparse_embed.common.failures import UsageError
 from sparse_embed.experiments.evaluation import records
-from sparse_embed.experiments.orchestration import paper_plan, plans, steps
+from sparse_embed.experiments.orchestration import makers, paper_plan, steps
 from sparse_embed.experiments.reporting.cifar100_table import FAST, SERIES, table
 from sparse_embed.experiments.reporting.selection import recorded
 from sparse_embed.flags import app
@@ -36,8 +36,8 @@ _REPORT_ONLY = flags.DEFINE_bool("report_only", False, "Only print the table of 
 def main() -> None:
     """Trains and evaluates the missing models, and prints the table."""
     if _REPORT_ONLY.value:
-        results = app.existing_path("results", _RESULTS.value, plans.RECORDS)
-        print(table(records.load(results / plans.RECORDS)))
+        results = app.existing_path("results", _RESULTS.value, makers.RECORDS)
+        print(table(records.load(results / makers.RECORDS)))
         return
     data_dir = app.existing_path("data_dir", flags.FLAGS.data_dir)
     run_dir = app.writable_folder("run_dir", RUN_DIR.value)
@@ -50,7 +50,7 @@ def main() -> None:
     size = dataclasses.replace(paper_plan.WHOLE, train_flags=tuple(more))
     plan = paper_plan.cifar100(folder, data_dir, ONLY.value or FAST.models, size)
     steps.run_all(plan, folder)
-    print(table(records.load(folder / plans.RECORDS)))
+    print(table(records.load(folder / makers.RECORDS)))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from absl import flags
 
 from sparse_embed.common.failures import UsageError
 from sparse_embed.experiments.evaluation import identification, records
-from sparse_embed.experiments.orchestration import plans, steps
+from sparse_embed.experiments.orchestration import makers, plans, steps
 from sparse_embed.flags import app
 from sparse_embed.flags.evaluation import (
     DISTRACTORS,
@@ -55,15 +55,15 @@ def main() -> None:
     """Runs the steps."""
     weights = {method: parse(flag) for method, flag in _WEIGHTS.items()}
     runs_dir = app.writable_folder("runs_dir", _RUNS_DIR.value)
-    sizes = plans.Sizes(
+    sizes = makers.Sizes(
         DRAWN.value,
         PROBE_CLASSES.value,
         DISTRACTORS.value,
         PAIR_COUNT.value,
         tuple(range(_SEEDS.value)),
     )
-    network = plans.Network((), (), weights, plans.CONVNET.seconds)
-    drawn = plans.draw(runs_dir / "images", sizes)
+    network = makers.Network((), (), weights, plans.CONVNET.seconds)
+    drawn = makers.draw(runs_dir / "images", sizes)
     found = [drawn]
     for seed in sizes.seeds:
         found += plans.compare(
@@ -77,7 +77,7 @@ def main() -> None:
             TRAIN_FLAGS.value,
         )
     steps.run_all(found, runs_dir)
-    print(identification.table(records.load(runs_dir / plans.RECORDS, "megaface")))
+    print(identification.table(records.load(runs_dir / makers.RECORDS, "megaface")))
 
 
 if __name__ == "__main__":

@@ -108,8 +108,8 @@ class ActivationRegularization(keras.layers.Layer):
                     f"flops={self.weight.flops}: expected less than {input_shape[-1]}, the "
                     "dimension of the embeddings"
                 )
-            first = tf.constant(self.weight.first_state())
-            self.controller = self._state("controller", lambda shape, dtype: first, (3,))
+            first = tf.constant(self.weight.first_state(input_shape[-1]))
+            self.controller = self._state("controller", lambda shape, dtype: first, first.shape)
 
     def _state(self, name: str, initializer, shape: tuple = (), dtype: str = "float32"):
         """Creates a variable of what the layer remembers from step to step."""
@@ -140,11 +140,11 @@ class ActivationRegularization(keras.layers.Layer):
 
         weight, state = self.weight, None
         if isinstance(weight, TargetFlops):
-            flops = tf.math.divide_no_nan(
-                tf.reduce_sum(active * (active - 1.0)), everyone * (everyone - 1.0)
+            weight, state = weight.adapt(
+                tf.convert_to_tensor(self.step),
+                tf.convert_to_tensor(self.controller),
+                tf.math.divide_no_nan(active, everyone),
             )
-            state = tf.convert_to_tensor(self.controller)
-            weight, state = weight.adapt(tf.convert_to_tensor(self.step), state, flops)
         elif callable(weight):
             weight = weight(tf.convert_to_tensor(self.step))
         weight = tf.cast(weight, penalty.dtype)

@@ -96,26 +96,29 @@ class WeightPath:
 class TargetFlops:
     """A budget in place of a weight: lambda adapts until a row costs the wanted FLOPs.
 
-    F_t is the unbiased estimate of the FLOPs per row from the batch of step t,
+    With x_jt the share of the examples of step t that activate dimension j, and p_jt its moving
+    average, F_t is what this step's examples would cost as queries among those before:
 
-        F_t = sum_j c_j (c_j - 1) / (n (n - 1)),   c_j of its n examples activate dimension j.
+        F_t = sum_j p_{j,t-1} x_jt,   p_jt = p_{j,t-1} + (x_jt - p_{j,t-1}) / MEMORY.
 
-    With l_t = log(F_t + 1e-6), its moving average m_t = m_{t-1} + (l_t - m_{t-1}) / MEMORY from
-    m_{-1} = l_0, and x_t = min(1, t / steps), the reference falls from l_0 to log(flops) along half
-    a cosine wave, and e_t is how far the average lies above it:
+    No batch is compared with itself: batch norm makes its examples compete, which hides an eighth
+    of a small F. With m_t the moving average of F_t in the same manner (both start with what the
+    first batch has), and z_t = min(1, t / steps), the reference goes from F_0 to the target along
+    half a cosine wave, and e_t is how far the average will lie above it in AHEAD steps:
 
-        reference_t = log(flops) + (l_0 - log(flops)) (1 + cos(pi x_t)) / 2
-        e_t = m_t - reference_t, clipped to [-MOST, MOST]
-        lambda(t) = x_t^2 exp(u_t + GAIN e_t),   u_0 = log(weight),   u_{t+1} = u_t + RATE x_t^2 e_t
+        log reference_t = log(flops) + log(F_0 / flops) (1 + cos(pi z_t)) / 2
+        e_t = log(m_t / reference_t) + AHEAD log(m_t / m_{t-1}), clipped to [-MOST, MOST]
+        lambda(t) = z_t^2 exp(u_t + GAIN e_t),   u_0 = log(weight),   u_{t+1} = u_t + RATE z_t^2 e_t
 
-    This is a controller with a proportional and an integral term for log lambda, under the paper's
-    quadratic warm-up x_t^2. The proportional term acts at once, against a collapse too: lambda
-    falls as soon as embeddings are too sparse. The integral u_t finds the weight that holds the
-    target. The reference keeps the error small on the way. Without it, lambda grows to many times
-    what it has to be in the end, and dimensions die that nothing revives.
+    This is a controller with proportional, integral and differential terms for log lambda, under
+    the paper's quadratic warm-up z_t^2. The proportional term acts at once, against a collapse too:
+    lambda falls as soon as embeddings are too sparse. The integral u_t finds the weight that holds
+    the target. The differential term keeps F from swinging around a small target. The reference
+    keeps the error small on the way; without it, lambda grows to many times what it has to be in
+    the end, and dimensions die that nothing revives.
 
-    The regularization layer keeps the state (u_t, m_{t-1}, l_0) among its weights, hence a run that
-    was killed goes on where it stopped. With several replicas F_t is that of the global batch.
+    The regularization layer keeps the state among its weights, hence a run that was killed goes on
+    where it stopped. With several replicas x_jt is that of the global batch.
 
     Args:
         flops: wanted FLOPs per row, sum_j p_j^2: above 0, and below the embedding dimension, which
@@ -132,45 +135,53 @@ class TargetFlops:
     # Measured on words, for targets from 0.1 to 8. A larger gain or rate makes F swing around a
     # small target; a smaller one is late.
     MEMORY = 10.0
+    AHEAD = 20.0
     MOST = math.log(2.0)
     GAIN = 1.5
     RATE = 0.03
 
-    SMALLEST = 1e-6  # keeps the logarithm finite if no dimension is active twice in a batch
+    SMALLEST = 1e-6  # of F_t, whose logarithm must be finite
 
     def __init__(self, flops: float, weight: float = 1.0, steps: int = 1):
         self.flops = float(check_number("flops", flops, above=0))
         self.weight = float(check_number("weight", weight, above=0))
         self.warmup = QuadraticWarmup(1.0, steps)
 
-    def first_state(self) -> list[float]:
-        """Returns u_0, and zeros for what the first batch decides."""
-        return [math.log(self.weight), 0.0, 0.0]
+    def first_state(self, dimensions: int) -> list[float]:
+        """Returns the state before the first step: u_0, and zeros for what the first batch has."""
+        return [math.log(self.weight), *[0.0] * (2 + dimensions)]
 
     def adapt(
-        self, step: tf.Tensor, state: tf.Tensor, flops: tf.Tensor
+        self, step: tf.Tensor, state: tf.Tensor, shares: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Takes one step of the controller.
 
         Args:
             step: t.
-            state: (3,) tensor (u_t, m_{t-1}, l_0).
-            flops: F_t.
+            state: (3 + d,) tensor (u_t, m_{t-1}, F_0, p_{j,t-1}).
+            shares: (d,) tensor x_jt.
 
         Returns:
             lambda(t), and the state of the next step.
         """
-        log_weight, before, first = tf.unstack(state)
-        current = tf.math.log(flops + self.SMALLEST)
-        before, first = (tf.where(step == 0, current, value) for value in (before, first))
-        average = before + (current - before) / self.MEMORY
-        target = math.log(self.flops)
+        log_weight, is_first = state[0], tf.equal(step, 0)
+        active = tf.where(is_first, shares, state[3:])
+        flops = tf.maximum(tf.reduce_sum(active * shares), self.SMALLEST)
+        before = tf.where(is_first, flops, state[1])
+        first = tf.where(is_first, flops, state[2])
+        average = before + (flops - before) / self.MEMORY
+
         way = tf.minimum(1.0, tf.cast(step, tf.float32) / self.warmup.steps)
-        reference = target + (first - target) * (1.0 + tf.cos(math.pi * way)) / 2.0
-        error = tf.clip_by_value(average - reference, -self.MOST, self.MOST)
+        left = (1.0 + tf.cos(math.pi * way)) / 2.0
+        reference = math.log(self.flops) + tf.math.log(first / self.flops) * left
+        error = tf.math.log(average) - reference + self.AHEAD * tf.math.log(average / before)
+        error = tf.clip_by_value(error, -self.MOST, self.MOST)
+
         warmup = self.warmup(step)
         weight = warmup * tf.exp(log_weight + self.GAIN * error)
-        return weight, tf.stack([log_weight + self.RATE * warmup * error, average, first])
+        log_weight += self.RATE * warmup * error
+        active += (shares - active) / self.MEMORY
+        return weight, tf.concat([tf.stack([log_weight, average, first]), active], axis=0)
 
     def get_config(self) -> dict:
         """Returns the arguments of the constructor."""

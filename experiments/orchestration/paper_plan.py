@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from sparse_embed.experiments.orchestration.plans import RECORDS, fit, record, train
+from sparse_embed.experiments.orchestration.makers import RECORDS, fit, record, train
 from sparse_embed.experiments.orchestration.steps import Step, script
 from sparse_embed.experiments.reporting.cifar100_table import DENSE, OWN, PAPER, SERIES, Series
 from sparse_embed.flags.app import preset_flags, preset_names

@@ -199,6 +199,7 @@ def render(
         claims=tables.table(["claim", "verdict", "numbers", "figure"], rows, "The paper's claims"),
         figures="".join(sections),
         cifar100=tables.cifar100(records),
+        regularizers=tables.regularizers(records),
         identification=tables.identification(records),
         verification=tables.verification(records),
         points=json.dumps(tradeoff_points(records)).replace("<", "\\u003c"),

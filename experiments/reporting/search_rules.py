@@ -167,33 +167,38 @@ def beats_l1(records: list[Record]) -> Finding:
     groups = selection.groups(selection.most_seeds(found, *methods))
 
     def judge(part: list[Group]) -> Finding:
-        interval = _advantage_over_l1(part)
+        ours, theirs = (selection.select(part, method=method) for method in methods)
+        interval = advantage(ours, theirs)
         text = f"{measures.circumstances(part)}: recall@1 of FLOPs less l1 at equal F"
         return judging.apart(judging.above(interval), interval, f"{text} {interval:+.4f}")
 
     return judging.each(groups, "re-ranked sparse search", methods, judge)
 
 
-def _advantage_over_l1(part: list[Group]) -> Interval:
-    """Returns recall@1 of FLOPs less that of l1, interpolated in log F class by class."""
+def advantage(ours: list[Group], theirs: list[Group], beyond: bool = False) -> Interval:
+    """Returns recall@1 of a method less that of another at equal F.
+
+    The other's is interpolated in log F, class by class and seed by seed.
+
+    Args:
+        ours: settings of the method, over which the mean is taken.
+        theirs: settings of the other method.
+        beyond: see `judging.advantage`.
+    """
     found = []
-    for seed in sorted({seed for group in part for seed in group.records}):
-        of_seed = [group.records[seed] for group in part if seed in group.records]
-        counted = [measures.counts(record) for record in of_seed]
-        measures.check_probes(counted)
-        ours, theirs = (
-            [
-                (record["flops_per_row"], counts.hits)
-                for record, counts in zip(of_seed, counted, strict=True)
-                if record["method"] == method
-            ]
-            for method in ("flops", "l1")
-        )
-        difference = judging.advantage(ours, theirs) if ours and theirs else None
+    for seed in sorted({seed for group in ours for seed in group.records}):
+        sides = [[g.records[seed] for g in side if seed in g.records] for side in (ours, theirs)]
+        counted = [[measures.counts(record) for record in side] for side in sides]
+        measures.check_probes([counts for side in counted for counts in side])
+        points = [
+            [(r["flops_per_row"], counts.hits) for r, counts in zip(side, some, strict=True)]
+            for side, some in zip(sides, counted, strict=True)
+        ]
+        difference = judging.advantage(*points, beyond=beyond) if all(points) else None
         if difference is not None:
-            found.append(counted[0]._replace(hits=difference))
+            found.append(counted[0][0]._replace(hits=difference))
     if not found:
-        raise NotMeasured("no weight of relaxed FLOPs has an F within the range of l1")
+        raise NotMeasured("no setting has an F within the range of the other method")
     return of_ratio(*measures.stack(found))
 
 

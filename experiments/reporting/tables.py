@@ -5,12 +5,26 @@ import math
 from typing import Any
 
 from sparse_embed.experiments.evaluation.records import Record
-from sparse_embed.experiments.reporting import drawing, measures, selection
+from sparse_embed.experiments.reporting import (
+    drawing,
+    figures,
+    judging,
+    measures,
+    search_rules,
+    selection,
+)
 from sparse_embed.experiments.reporting.cifar100_table import PAPER, SERIES, in_table, numbers
 from sparse_embed.experiments.reporting.intervals import Interval
-from sparse_embed.experiments.reporting.selection import TIME, Group
+from sparse_embed.experiments.reporting.selection import TIME, Group, NotMeasured
 
 escape = html.escape
+
+REGULARIZER_METRICS = ("flops_per_row", "recall_at_1", "suboptimality_ratio")
+OUTCOMES = {
+    judging.HELD: "FLOPs",
+    judging.NOT_HELD: "l1",
+    judging.UNDECIDED: "undecided",
+}
 
 
 def table(head: list[str], rows: list[list[Any]], caption: str) -> str:
@@ -67,6 +81,38 @@ def identification(records: list[Record]) -> str:
     head += ["95% interval", "ms per query", "multiply-adds per row", "activation probability"]
     head += ["sub-optimality", "index, MiB"]
     return table(head, rows, "Identification: every method and setting") if rows else ""
+
+
+def regularizers(records: list[Record]) -> str:
+    """Returns relaxed FLOPs against l1 at each wanted FLOPs per row, with a verdict."""
+    try:
+        shown = figures.regularizers.points(records)
+    except NotMeasured:
+        return ""
+    rows: list[list[Any]] = []
+    for architecture, part in selection.by_architecture(shown):
+        for group in selection.select(part, method="flops"):
+            setting = group["setting"]["target_flops"]
+            theirs = selection.select(part, method="l1", reranked=group["reranked"])
+            same = [other for other in theirs if other["setting"]["target_flops"] == setting]
+            if not same:
+                continue
+            difference = search_rules.advantage([group], theirs, beyond=True)
+            outcome = judging.apart(judging.above(difference), difference, "").outcome
+            rows.append(
+                [
+                    architecture,
+                    setting,
+                    "yes" if group["reranked"] else "no",
+                    *(side[key] for key in REGULARIZER_METRICS for side in (group, same[0])),
+                    (difference.mean, f"{difference:+.4f}"),
+                    OUTCOMES[outcome],
+                ]
+            )
+    head = ["way of training", "wanted F", "re-ranked", "F of FLOPs", "F of l1"]
+    head += ["recall@1 of FLOPs", "recall@1 of l1", "sub-optimality of FLOPs"]
+    head += ["sub-optimality of l1", "FLOPs less l1 at equal F", "better"]
+    return table(head, rows, "Relaxed FLOPs against l1 at equal cost") if rows else ""
 
 
 def _ends(interval: Interval) -> str | None:

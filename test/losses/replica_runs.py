@@ -15,11 +15,13 @@ import tensorflow as tf
 
 from sparse_embed.losses import (
     ArcFaceLoss,
+    DFFlopsRegularization,
     FlopsRegularization,
     L1Regularization,
     QuadraticWarmup,
     SDHLoss,
     SparsityMonitor,
+    TargetFlops,
     TripletSemiHardLoss,
 )
 from sparse_embed.models import ArcFaceHead
@@ -28,6 +30,7 @@ BATCH, FEATURES, DIMENSIONS, CLASSES = 24, 6, 10, 5
 
 FLOPS = [FlopsRegularization, 3.0]
 L1 = [L1Regularization, 3.0]
+TARGET = [L1Regularization, TargetFlops(2.0, weight=3.0, steps=1)]
 
 # Name of the objective: layers behind the embedding, metric loss, number of examples: in one step;
 # beyond a batch of 24, in a second one: 23 examples come to two replicas as 12 and 11, to four as
@@ -40,6 +43,8 @@ OBJECTIVES = {
     "triplet": ([], TripletSemiHardLoss, 24),
     "sdh": ([], SDHLoss, 24),
     "flops and l1, uneven": ([FLOPS, L1], None, 24 + 23),
+    "target, uneven": ([TARGET], None, 24 + 23),
+    "df_flops and l1, uneven": ([[DFFlopsRegularization, TargetFlops(2.0)], L1], None, 24 + 23),
     "flops and l1, empty replicas": ([FLOPS, L1], None, 24 + 1),
     "flops and triplet": ([FLOPS], TripletSemiHardLoss, 24),
     "l1 and arcface": ([L1], ArcFaceLoss, 24),

@@ -17,6 +17,8 @@ GLOBAL = [
     "triplet",
     "sdh",
     "flops and l1, uneven",
+    "target, uneven",
+    "df_flops and l1, uneven",
     "flops and l1, empty replicas",
     "flops and triplet",
     "l1 and arcface",

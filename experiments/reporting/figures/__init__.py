@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from sparse_embed.experiments.reporting.figures import (
     cdf,
     cifar100,
+    regularizers,
     rerank,
     roc,
     suboptimality,
@@ -38,6 +39,7 @@ FIGURES = {
     "suboptimality": Entry("Figures 3b and 3d: how evenly the non-zeros are spread", suboptimality),
     "rerank": Entry("Appendix: with and without re-ranking", rerank),
     "truncation": Entry("Beyond the paper: one encoder, every budget", truncation),
+    "regularizers": Entry("Beyond the paper: regularizers at equal cost", regularizers),
     "roc": Entry("Appendix: verification", roc),
     "cifar100": Entry("Appendix: CIFAR-100", cifar100),
 }

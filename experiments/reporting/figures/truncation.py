@@ -48,11 +48,12 @@ def draw(records: list[Record]) -> Figure:
                 trained = selection.select(part, method=_trained(method))
                 _draw_curve(axis, trained, f"-{look.marker}", look.colour, look.label)
                 cut = selection.select(part, method=method)
-                weights = sorted({group["setting"]["weight"] for group in cut})
+                trained_at = sorted({_trained_at(group["setting"]) for group in cut})
                 for encoder, fewer, curve in _curves(cut):
                     ends = [group for group in trained if group["setting"] == encoder]
-                    darkness = (weights.index(encoder["weight"]) + 1) / len(weights)
-                    label = f"{look.label}, largest values of weight {encoder['weight']:g}"
+                    name, value = place = _trained_at(encoder)
+                    darkness = (trained_at.index(place) + 1) / len(trained_at)
+                    label = f"{look.label}, largest values of {name} {value:g}"
                     line = "--."
                     if fewer:
                         label, line = f"{label}, queries cut apart", ":."
@@ -66,14 +67,22 @@ def draw(records: list[Record]) -> Figure:
     return figure
 
 
+def _trained_at(setting: dict[str, Any]) -> tuple[str, float]:
+    """Returns what decided the sparsity of an encoder: "weight" or "F", and its value."""
+    if "weight" in setting:
+        return "weight", setting["weight"]
+    return "F", setting["target_flops"]
+
+
 def _curves(cut: list[Group]) -> Iterator[tuple[dict[str, Any], bool, list[Group]]]:
-    """Yields, by weight, an encoder's setting, whether queries had a budget apart, and groups."""
+    """Yields an encoder's setting, whether queries had a budget apart, and groups."""
 
     def encoder(group: Group) -> dict[str, Any]:
         return {key: value for key, value in group["setting"].items() if key not in BUDGET}
 
-    def order(group: Group) -> tuple[float, str, bool]:
-        return group["setting"]["weight"], str(encoder(group)), "keep_queries" in group["setting"]
+    def order(group: Group) -> tuple[tuple[str, float], str, bool]:
+        setting = group["setting"]
+        return _trained_at(setting), str(encoder(group)), "keep_queries" in setting
 
     for (_, _, fewer), part in itertools.groupby(sorted(cut, key=order), order):
         curve = list(part)

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from sparse_embed.common.failures import DataError, Failure, MachineError
-from sparse_embed.experiments.orchestration import paper_plan, plans, steps
+from sparse_embed.experiments.orchestration import makers, paper_plan, plans, steps
 
 # Three steps, of which the second waits for a file the first time it is run.
 DRIVER = """
@@ -256,9 +256,9 @@ def test_estimate_follows_what_was_measured():
 
 def all_plans(folder):
     data, _ = paper_plan.find_data(folder)
-    sizes = plans.Sizes("glyphs", 4, 100, 20, seeds=(7,), keep="8,4:2")
-    drawn = plans.draw(folder / "images", sizes)
-    network = plans.Network((), (), {"flops": [1.0, 2.0], "l1": [0.5]}, 80)
+    sizes = makers.Sizes("glyphs", 4, 100, 20, seeds=(7,), keep="8,4:2")
+    drawn = makers.draw(folder / "images", sizes)
+    network = makers.Network((), (), {"flops": [1.0, 2.0], "l1": [0.5]}, 80)
     given = (network, sizes, drawn, (3, 3), "sparse", ["--batch_size=4"])
     return {
         "quick": plans.quick(folder),
