@@ -43,7 +43,9 @@ def draw(records: list[Record]) -> Figure:
                 axis.plot(costs, means, f"-{look.marker}", color=look.colour, label=look.label)
                 drawing.band(axis, costs, found, look.colour)
         for axis, label in zip(
-            column, ("recall@1, sparse alone", "recall@1, re-ranked", "sub-optimality ratio")
+            column,
+            ("recall@1, sparse alone", "recall@1, re-ranked", "sub-optimality ratio"),
+            strict=True,
         ):
             drawing.logarithmic(axis)
             axis.set(xlabel="multiply-adds per row", ylabel=label)

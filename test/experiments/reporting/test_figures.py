@@ -1,5 +1,6 @@
 """The figures from recorded results, and Figure 2b from first principles."""
 
+import re
 import shutil
 
 import numpy as np
@@ -12,11 +13,12 @@ from scipy import integrate, special
 
 from sparse_embed.common.failures import UsageError
 from sparse_embed.experiments import figure
-from sparse_embed.experiments.reporting import drawing, measures, selection
+from sparse_embed.experiments.reporting import drawing, measures, selection, tables
 from sparse_embed.experiments.reporting.figures import (
     FIGURES,
     cdf,
     cifar100,
+    regularizers,
     rerank,
     roc,
     suboptimality,
@@ -171,6 +173,47 @@ def test_truncation_shows_each_budget_of_an_encoder(run):
     assert len(bands) == 3
     assert "3 seeds" in truncation.caption(run)
     assert "bands 95% intervals" in truncation.caption(run)
+
+
+def with_targets(run):
+    """The sparse encoders of a run as if they had been trained for given FLOPs per row."""
+    targets = {10.0: 2.0, 30.0: 0.5, 0.3: 2.0, 0.6: 0.5}
+    return [
+        {**r, "setting": {"target_flops": targets[r["setting"]["weight"]]}}
+        for r in selection.select(run, experiment="megaface", method=("flops", "l1"))
+    ]
+
+
+def test_regularizers_shows_recall_and_evenness_at_equal_cost(run):
+    """F = ratio * 512 p^2, as written into the records."""
+    figure = regularizers.draw(run + with_targets(run))
+    assert [axis.get_title() for axis in figure.axes[:2]] == ["convnet", "mobilefacenet"]
+    costs = np.array([2.0 * 0.02**2, 1.3 * 0.04**2]) * 512
+    for panel, found in ((0, [0.85, 0.91]), (2, [0.92, 0.946]), (4, [2.0, 1.3])):
+        drawn = lines(figure, panel)
+        assert set(drawn) == {"relaxed FLOPs (ours)", "l1"}
+        np.testing.assert_allclose(drawn["l1"], [costs, found])
+    assert "3 seeds" in regularizers.caption(with_targets(run))
+    with pytest.raises(selection.NotMeasured, match="given FLOPs per row"):
+        regularizers.draw(run)
+
+
+def test_regularizers_are_judged_at_each_cost(run):
+    """At F = 0.225 and 0.860 FLOPs have 0.9 and 0.93 alone; l1 has 0.85 at 0.410 and 0.91 at
+    1.065, so 0.85 and, on a line in log F, 0.85 + 0.06 log(0.860 / 0.410) / log(1.065 / 0.410)."""
+    assert tables.regularizers(run) == ""
+    text = tables.regularizers(with_targets(run))
+    rows = [re.sub(r"<[^>]*>", "|", row) for row in text.split("<tr>")[2:]]
+    rows = [[cell for cell in row.split("|") if cell] for row in rows]
+    assert len(rows) == 2 * 2 * 2  # architectures, targets, re-ranked or not
+    f = [512 * 1.10 * 0.02**2, 512 * 1.05 * 0.04**2]
+    theirs = [512 * 2.0 * 0.02**2, 512 * 1.3 * 0.04**2]
+    way = np.log(f[1] / theirs[0]) / np.log(theirs[1] / theirs[0])
+    expected = [0.90 - 0.85, 0.93 - (0.85 + 0.06 * way)]
+    alone = [row for row in rows if row[0] == "convnet" and row[2] == "no"]
+    for row, difference in zip(alone, expected, strict=True):
+        assert float(row[9].split()[0]) == pytest.approx(difference, abs=1e-4)
+        assert row[10] == "FLOPs"
 
 
 def test_roc_ends_at_one_and_counts_pairs(run):
