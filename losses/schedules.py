@@ -139,7 +139,6 @@ class TargetFlops:
     MOST = math.log(2.0)
     GAIN = 1.5
     RATE = 0.03
-    BACK = 3.0
 
     SMALLEST = 1e-6  # of F_t, whose logarithm must be finite
 
@@ -176,7 +175,6 @@ class TargetFlops:
         left = (1.0 + tf.cos(math.pi * way)) / 2.0
         reference = math.log(self.flops) + tf.math.log(first / self.flops) * left
         error = tf.math.log(average) - reference + self.AHEAD * tf.math.log(average / before)
-        error = tf.where(error < 0, self.BACK * error, error)
         error = tf.clip_by_value(error, -self.MOST, self.MOST)
 
         warmup = self.warmup(step)
