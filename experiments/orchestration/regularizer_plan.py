@@ -28,7 +28,7 @@ class Study:
     """A way to train encoders.
 
     Attributes:
-        name: of its folder.
+        name: of its folder, which studies of other regularizers may share.
         flags: of its sparse encoders.
         targets: FLOPs per row, by method.
         steps: of an encoder; two fifths of them are its warm-up.
@@ -41,16 +41,13 @@ class Study:
 
 
 STUDIES = (
-    Study(
-        "convnet_relu",
-        (),
-        {**dict.fromkeys(BOTH, (8.0, 2.0, 0.5, 0.1)), **dict.fromkeys(OTHERS, (2.0,))},
-    ),
+    Study("convnet_relu", (), dict.fromkeys(BOTH, (8.0, 2.0, 0.5, 0.1))),
     Study(
         "convnet_soft_threshold",
         ("--activation=soft_threshold", "--initial_probability=0.3"),
         dict.fromkeys(BOTH, (2.0, 0.5)),
     ),
+    Study("convnet_relu", (), dict.fromkeys(OTHERS, (2.0,))),
     # Why l1 comes near: does it only need time?
     Study("convnet_relu_long", (), dict.fromkeys(BOTH, (2.0,)), steps=1500),
 )
@@ -119,7 +116,7 @@ def _compare(
     def searched(suffix: str, sparse: list[pathlib.Path], *flags: str) -> Step:
         given = {"dense": [dense], "sparse": sparse}
         more = ["--only=sparse,dense", "--timed_queries=0", *flags]
-        name = f"{study.name} {folder.name}{suffix}"
+        name = f"{study.name} {folder.name} {' '.join(study.targets)}{suffix}"
         return search(name, folder, given, sizes.dataset, sizes.for_all_seeds, more, 60, embeds)
 
     found.append(searched("", list(files.values())))
