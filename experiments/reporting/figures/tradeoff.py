@@ -37,20 +37,29 @@ def draw(records: list[Record]) -> Figure:
     figure, panels = drawing.panels(shown, width=5.2, height=4.2)
     for axis, part in panels:
         for method, look in drawing.methods(part):
-            draw_curve(
-                axis,
-                selection.select(part, method=method),
-                ("--" if method in selection.CUT else "-") + look.marker,
-                color=look.colour,
-                label=look.label,
-                markersize=11 if method == "dense" else 6,
-                linewidth=1.2,
-                zorder=3 if method == "flops" else 2,
-            )
+            for number, curve in enumerate(curves(selection.select(part, method=method))):
+                draw_curve(
+                    axis,
+                    curve,
+                    ("--" if method in selection.CUT else "-") + look.marker,
+                    color=look.colour,
+                    label="_nolegend_" if number else look.label,
+                    markersize=11 if method == "dense" else 6,
+                    linewidth=1.2,
+                    zorder=3 if method == "flops" else 2,
+                )
         drawing.logarithmic(axis)
         axis.set(**AXES)
     drawing.legend_below(figure, panels[0][0])
     return figure
+
+
+def curves(found: list[Group]) -> list[list[Group]]:
+    """Returns the settings of a method as curves: one, but one per encoder that was cut."""
+    if found[0]["method"] not in selection.CUT:
+        return [found]
+    runs = sorted({str(group["setting"].get("run")) for group in found})
+    return [[g for g in found if str(g["setting"].get("run")) == run] for run in runs]
 
 
 def draw_curve(axis: Any, curve: list[Group], line: str, **look: Any) -> None:
