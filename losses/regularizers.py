@@ -12,6 +12,7 @@ import keras
 import tensorflow as tf
 
 from sparse_embed.common.checks import check_choice, check_number
+from sparse_embed.common.layer_state import add_state, add_step_counter
 from sparse_embed.losses.replicas import all_reduce_sum, mark_as_own, only_own
 from sparse_embed.losses.schedules import TargetFlops
 
@@ -101,7 +102,7 @@ class ActivationRegularization(keras.layers.Layer):
 
     def build(self, input_shape):
         """Creates the step counter, and the state of `TargetFlops`."""
-        self.step = self._state("step", "zeros", dtype="int64")
+        self.step = add_step_counter(self)
         if isinstance(self.weight, TargetFlops):
             if self.weight.flops >= input_shape[-1]:
                 raise ValueError(
@@ -109,18 +110,7 @@ class ActivationRegularization(keras.layers.Layer):
                     "dimension of the embeddings"
                 )
             first = tf.constant(self.weight.first_state(input_shape[-1]))
-            self.controller = self._state("controller", lambda shape, dtype: first, first.shape)
-
-    def _state(self, name: str, initializer, shape: tuple = (), dtype: str = "float32"):
-        """Creates a variable of what the layer remembers from step to step."""
-        return self.add_weight(
-            shape=shape,
-            initializer=initializer,
-            dtype=dtype,
-            trainable=False,
-            aggregation="only_first_replica",  # all replicas take the same step: count it once
-            name=name,
-        )
+            self.controller = add_state(self, "controller", lambda shape, dtype: first, first.shape)
 
     def call(self, inputs, training=False):
         """Returns `inputs`; adds the loss if `training`."""
@@ -253,9 +243,9 @@ class DFFlopsRegularization(FlopsRegularization):
     def build(self, input_shape):
         """Creates the counts and the weights of the dimensions."""
         super().build(input_shape)
-        self.active = self._state("active", "zeros", (input_shape[-1],))
-        self.examples = self._state("examples", "zeros")
-        self.dimension_weights = self._state("dimension_weights", "ones", (input_shape[-1],))
+        self.active = add_state(self, "active", shape=(input_shape[-1],))
+        self.examples = add_state(self, "examples")
+        self.dimension_weights = add_state(self, "dimension_weights", "ones", (input_shape[-1],))
 
     def observe(self, active, examples):
         """Counts the examples; renews the weights when it is time."""

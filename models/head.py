@@ -17,6 +17,7 @@ import keras
 from keras import ops
 
 from sparse_embed.common.checks import check_choice, check_number
+from sparse_embed.common.layer_state import add_step_counter
 from sparse_embed.models.blocks import batch_norm
 
 # Our name for an activation -> Keras' name for it. Keras' `soft_shrink` has the threshold 1/2.
@@ -189,14 +190,7 @@ class KeepLargest(keras.layers.Layer):
     def build(self, input_shape):
         """Creates the step counter."""
         self.last, self.first = min(self.k, input_shape[-1]), min(4 * self.k, input_shape[-1])
-        self.step = self.add_weight(
-            shape=(),
-            initializer="zeros",
-            dtype="int64",
-            trainable=False,
-            aggregation="only_first_replica",  # all replicas take the same step: count it once
-            name="step",
-        )
+        self.step = add_step_counter(self)
 
     def call(self, embeddings, training=False):
         """Returns the (batch, d) embeddings, cut; counts a step if `training`."""
