@@ -187,19 +187,24 @@ def advantage(ours: list[Group], theirs: list[Group], beyond: bool = False) -> I
     """
     found = []
     for seed in sorted({seed for group in ours for seed in group.records}):
-        sides = [[g.records[seed] for g in side if seed in g.records] for side in (ours, theirs)]
-        counted = [[measures.counts(record) for record in side] for side in sides]
-        measures.check_probes([counts for side in counted for counts in side])
-        points = [
-            [(r["flops_per_row"], counts.hits) for r, counts in zip(side, some, strict=True)]
-            for side, some in zip(sides, counted, strict=True)
-        ]
-        difference = judging.advantage(*points, beyond=beyond) if all(points) else None
+        our_counts, their_counts = _counts(ours, seed), _counts(theirs, seed)
+        if not our_counts or not their_counts:
+            continue
+        measures.check_probes([counts for _, counts in [*our_counts, *their_counts]])
+        our_points = [(cost, counts.hits) for cost, counts in our_counts]
+        their_points = [(cost, counts.hits) for cost, counts in their_counts]
+        difference = judging.advantage(our_points, their_points, beyond)
         if difference is not None:
-            found.append(counted[0][0]._replace(hits=difference))
+            found.append(our_counts[0][1]._replace(hits=difference))
     if not found:
         raise NotMeasured("no setting has an F within the range of the other method")
     return of_ratio(*measures.stack(found))
+
+
+def _counts(found: list[Group], seed: int) -> list[tuple[float, measures.Counts]]:
+    """Returns F and the counts of the settings that have a seed."""
+    records = [group.records[seed] for group in found if seed in group.records]
+    return [(record["flops_per_row"], measures.counts(record)) for record in records]
 
 
 def reranking_helps(records: list[Record]) -> Finding:
