@@ -77,7 +77,9 @@ def test_no_error_and_no_request_leaves_the_file(opened, page):
 
 
 def test_every_figure_is_drawn_beside_its_claims(opened):
-    for name in FIGURES:
+    absent = opened.find_element(By.ID, "regularizers").find_element(By.CLASS_NAME, "absent")
+    assert "encoders trained for given FLOPs per row" in absent.text
+    for name in FIGURES.keys() - {"regularizers"}:
         section = opened.find_element(By.ID, name)
         drawing = section.find_element(By.CSS_SELECTOR, "figure > svg")
         assert drawing.size["width"] > 300
