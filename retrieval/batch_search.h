@@ -107,7 +107,7 @@ class BatchSearch {
 
   // How many rows are scored one by one in less time than lists are gone through.
   uint64_t few_rows(const State& state) const {
-    constexpr uint64_t kRowCost = 60;  // in postings, measured
+    constexpr uint64_t kRowCost = 120;  // in postings, measured
     const Csr& queries = request_.queries;
     if (queries.rows == 0) return 0;
     uint64_t postings = 0;

@@ -28,15 +28,12 @@ struct Filter {
 
   // Lists up to `few` rows.
   Filter(const State& state, const Selection& selection, uint64_t few) {
-    if (!selection.masked && !selection.forbidden) {
+    if (!selection.masked && !selection.forbidden && selection.count <= few) {
       list_ids(state, selection);
-      listed = rows.size() <= few;
-      if (!listed) hide_all_but_rows(state);
-    } else {
-      hide(state, selection);
-      listed = visible(state) <= few;
-      if (listed) list_visible(state);
+      return;
     }
+    hide(state, selection);
+    if (visible(state) <= few) list_visible(state);
   }
 
  private:
@@ -47,34 +44,49 @@ struct Filter {
     }
     std::sort(rows.begin(), rows.end());
     rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
-  }
-
-  void hide_all_but_rows(const State& state) {
-    hidden.assign((state.rows() + 63) / 64, ~uint64_t(0));
-    for (const uint32_t row : rows) hidden[row / 64] &= ~bit(row);
-    std::vector<uint32_t>().swap(rows);
+    listed = true;
   }
 
   void hide(const State& state, const Selection& selection) {
-    hidden = state.removed;
-    hidden.resize((state.rows() + 63) / 64, 0);
-    if (!selection.masked) {
-      for (uint64_t i = 0; i < selection.count; ++i) {
-        const int64_t row = state.ids.find(selection.ids[i]);
-        if (row >= 0) hidden[uint64_t(row) / 64] |= bit(uint32_t(row));
-      }
-      return;
+    hidden.assign((state.rows() + 63) / 64, 0);
+    if (selection.masked) {
+      mark_mask(state, selection);
+    } else {
+      mark_ids(state, selection);
     }
+    if (!selection.forbidden) {
+      for (uint64_t& bits : hidden) bits = ~bits;
+      if (state.rows() % 64) hidden.back() &= bit(uint32_t(state.rows())) - 1;
+    }
+    for (size_t word = 0; word < state.removed.size(); ++word) hidden[word] |= state.removed[word];
+  }
+
+  void mark_ids(const State& state, const Selection& selection) {
+    for (uint64_t i = 0; i < selection.count; ++i) {
+      const int64_t row = state.ids.find(selection.ids[i]);
+      if (row >= 0) hidden[uint64_t(row) / 64] |= bit(uint32_t(row));
+    }
+  }
+
+  void mark_mask(const State& state, const Selection& selection) {
     if (selection.count < state.ids.next()) {
       throw std::invalid_argument(
           (selection.forbidden ? "forbidden has " : "allowed has ") +
           std::to_string(selection.count) + " places: expected at least " +
           std::to_string(state.ids.next()) + ", one for each id from 0 to the largest (or ids)");
     }
+    if (!state.ids.sorted() && !state.ids.rows()) {  // ids are rows: much faster in order
+      for (uint64_t begin = 0; begin < state.rows(); begin += 64) {
+        const uint64_t count = std::min<uint64_t>(64, state.rows() - begin);
+        uint64_t bits = 0;
+        for (uint64_t i = 0; i < count; ++i) bits |= uint64_t(selection.mask[begin + i] != 0) << i;
+        hidden[begin / 64] = bits;
+      }
+      return;
+    }
     for (uint64_t rank = 0; rank < state.rows(); ++rank) {
       const uint32_t row = state.ids.row(uint32_t(rank));
-      const bool set = selection.mask[state.ids.id(uint32_t(rank))] != 0;
-      if (set == selection.forbidden) hidden[row / 64] |= bit(row);
+      if (selection.mask[state.ids.id(uint32_t(rank))]) hidden[row / 64] |= bit(row);
     }
   }
 
@@ -91,6 +103,7 @@ struct Filter {
         if (row < state.rows()) rows.push_back(uint32_t(row));
       }
     }
+    listed = true;
   }
 
   static uint64_t bit(uint32_t row) { return uint64_t(1) << (row % 64); }

@@ -397,10 +397,11 @@ class QuerySearch {
     if (count < pool_.size()) {
       std::nth_element(pool_.begin(), pool_.begin() + count, pool_.end(), std::greater<Key>());
     }
+    const Key* pool = pool_.data();  // a local, which no write can change
     score_rows(
-        count, work, [this](size_t i) { return key_id(pool_[i]); },
-        [this](size_t i, float score) {
-          if (score >= tau_) best_.push_back(make_key(score, rank(key_id(pool_[i]))));
+        count, work, [pool](size_t i) { return key_id(pool[i]); },
+        [this, pool](size_t i, float score) {
+          if (score >= tau_) best_.push_back(make_key(score, rank(key_id(pool[i]))));
         });
     pool_.erase(pool_.begin(), pool_.begin() + std::ptrdiff_t(count));
   }
