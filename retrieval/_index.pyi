@@ -92,6 +92,7 @@ class SparseIndex:
 
 def rerank_rows(
     dense: np.ndarray,
+    order: np.ndarray | None,
     queries: np.ndarray,
     ids: np.ndarray,
     k: int,

@@ -123,8 +123,8 @@ cdef extern from "sparse_index.h" namespace "sparse_embed" nogil:
 
 
 cdef extern from "rerank.h" namespace "sparse_embed" nogil:
-    void rerank[T](const T*, int64_t, const float*, const int64_t*, int64_t, int64_t, size_t,
-                   size_t, const Kernels&, float*, int64_t*) except +
+    void rerank[T](const T*, int64_t, const int64_t*, const float*, const int64_t*, int64_t,
+                   int64_t, size_t, size_t, const Kernels&, float*, int64_t*) except +
 
 
 KERNELS = tuple(name.decode() for name in available_kernels())
@@ -448,9 +448,9 @@ ctypedef fused Stored:
     uint16_t  # the bits of a float16
 
 
-def rerank_rows(const Stored[:, ::1] dense not None, const float[:, ::1] queries not None,
-                const int64_t[:, ::1] ids not None, size_t k, size_t num_threads,
-                str kernels not None):
+def rerank_rows(const Stored[:, ::1] dense not None, const int64_t[::1] order,
+                const float[:, ::1] queries not None, const int64_t[:, ::1] ids not None,
+                size_t k, size_t num_threads, str kernels not None):
     """See `rerank.h`."""
     scores = np.empty((queries.shape[0], k), np.float32)
     found = np.empty((queries.shape[0], k), np.int64)
@@ -458,10 +458,11 @@ def rerank_rows(const Stored[:, ::1] dense not None, const float[:, ::1] queries
     cdef int64_t[:, ::1] found_view = found
     cdef const Kernels* chosen = &kernels_named(kernels.encode())
     cdef const Stored* rows = &dense[0, 0] if dense.shape[0] and dense.shape[1] else NULL
+    cdef const int64_t* row_of = &order[0] if order is not None and order.shape[0] else NULL
     cdef const int64_t* shortlist = &ids[0, 0] if ids.shape[0] and ids.shape[1] else NULL
     if queries.shape[0]:
         with nogil:
-            rerank(rows, dense.shape[1], &queries[0, 0], shortlist, queries.shape[0],
+            rerank(rows, dense.shape[1], row_of, &queries[0, 0], shortlist, queries.shape[0],
                    ids.shape[1], k, num_threads, chosen[0], &scores_view[0, 0],
                    &found_view[0, 0])
     return scores, found
