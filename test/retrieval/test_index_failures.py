@@ -250,6 +250,37 @@ def test_rows_may_be_added_and_removed_by_several_threads():
         ).all()
 
 
+@pytest.mark.parametrize("mmap", [True, False])
+def test_a_loaded_index_may_be_compacted_while_others_search(mmap, tmp_path):
+    """The memory of the file is let go of by the last search that uses it, on any thread."""
+    csr, queries = random_rows(2000), random_rows(5, density=0.5, seed=99)
+    index = SparseIndex(40, block_rows=64)
+    index.add(csr, ids=np.arange(2000)[::-1])
+    index.remove(np.arange(0, 2000, 3))
+    wanted = index.search(queries, 50)
+    index.save(tmp_path / "x.index")
+    for _ in range(10):
+        loaded = SparseIndex.load(tmp_path / "x.index", mmap=mmap)
+        stop, problems = threading.Event(), []
+
+        def search(loaded=loaded, stop=stop, problems=problems):
+            while not stop.is_set():
+                found = loaded.search(queries, 50, num_threads=2)
+                if not all(np.array_equal(a, b) for a, b in zip(found, wanted, strict=True)):
+                    problems.append(found)
+
+        threads = [threading.Thread(target=search) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        loaded.compact(num_threads=2)
+        stop.set()
+        for thread in threads:
+            thread.join()
+        assert problems == []
+        assert loaded.shape[0] == len(index)
+        assert_same(loaded.search(queries, 50), wanted)
+
+
 def child(index, queries, pipe):
     index.add(random_rows(10, seed=5))
     pipe.send(index.search(queries, 5))

@@ -225,6 +225,21 @@ def test_ties_go_to_the_lower_id_wherever_rows_lie(kernels):
                 assert_same(got, model.search(csr[:5], k, None))
 
 
+def test_ties_among_many_rows_that_are_scored_one_by_one():
+    """Lists of 250 dimensions are so long that rows are cheaper, and come in several parts."""
+    rng = np.random.default_rng(0)
+    kinds = rng.choice([0.25, 0.5], (3, 250)).astype(np.float32)
+    csr = scipy.sparse.csr_array(kinds[rng.integers(3, size=10_000)])
+    ids = rng.permutation(20_000)[:10_000]
+    index, model = SparseIndex.build(csr, ids), Model(250)
+    model.add(csr, ids)
+    queries = scipy.sparse.csr_array(kinds)
+    some = rng.choice(ids, 9000, replace=False).tolist()
+    middle = float(np.sort((queries @ queries.T).toarray()[0])[1])  # a score, exactly
+    for k, threshold in itertools.product((1, 50, 5000), (None, middle)):
+        check_filters(index, model, queries, k, threshold, some)
+
+
 def test_default_ids_cost_nothing():
     csr = np.eye(300, 20, dtype=np.float32)
     plain = SparseIndex.build(csr)
