@@ -1,9 +1,10 @@
 """Exact sparse search, dense re-ranking, the baselines, and metrics of sparsity."""
 
+from sparse_embed.retrieval.algorithm1 import Algorithm1, algorithm1_search
 from sparse_embed.retrieval.baselines import BASELINES, Baseline
 from sparse_embed.retrieval.dense import DenseSearch
 from sparse_embed.retrieval.faiss_search import HNSWSearch, IVFPQSearch, LSHSearch
-from sparse_embed.retrieval.index import Algorithm1, SparseIndex, algorithm1_search
+from sparse_embed.retrieval.index import SparseIndex
 from sparse_embed.retrieval.megaface import megaface_recall
 from sparse_embed.retrieval.metrics import precision_at_k, recall_at_k
 from sparse_embed.retrieval.pair_verification import verification

@@ -43,6 +43,10 @@ cdef extern from "kernels.h" namespace "sparse_embed" nogil:
     const Kernels& kernels_named(const string&) except +
 
 
+cdef extern from "python_owner.h" namespace "sparse_embed":
+    shared_ptr[uint8_t] python_owner(object) except +
+
+
 cdef extern from "sparse_index.h" namespace "sparse_embed" nogil:
     cdef cppclass BlockHeader:
         uint64_t bytes
@@ -54,12 +58,48 @@ cdef extern from "sparse_index.h" namespace "sparse_embed" nogil:
         vector[BlockView] views
         uint32_t shift
 
+    cdef cppclass Ids:
+        uint64_t size()
+        uint64_t next()
+        const int64_t* sorted()
+        const uint32_t* rows()
+        const uint32_t* ranks()
+        int64_t find(int64_t)
+
     cdef cppclass State:
         Blocks blocks
         vector[uint64_t] list_lengths
         vector[uint64_t] removed
         uint64_t num_removed
+        Ids ids
         uint64_t rows()
+        bint living(uint32_t)
+
+    vector[int64_t] living_ids(const State&) except +
+
+    cdef cppclass Reconstruction:
+        Reconstruction(const State&, const int64_t*, size_t) except +
+        void write_indptr(int64_t*)
+        void write(int32_t*, float*)
+
+    cdef cppclass SelectionView "sparse_embed::Selection":
+        const int64_t* ids
+        const uint8_t* mask
+        bint masked
+        uint64_t count
+        bint forbidden
+
+    cdef cppclass Request:
+        CsrView queries
+        size_t k
+        float threshold
+        const SelectionView* selection
+        size_t threads
+        const Kernels* kernels
+
+    cdef cppclass RangeResults:
+        uint64_t write_offsets(int64_t*)
+        void write(float*, int64_t*)
 
     ctypedef shared_ptr[const State] StatePointer "sparse_embed::SparseIndex::Snapshot"
 
@@ -69,19 +109,22 @@ cdef extern from "sparse_index.h" namespace "sparse_embed" nogil:
         StatePointer snapshot()
         @staticmethod
         void nbytes(const State&, uint64_t*, uint64_t*, uint64_t*)
-        uint64_t add(const CsrView&, uint64_t, size_t) except +
+        uint64_t add(const CsrView&, const int64_t*, uint64_t, size_t) except +
+        void merge(const State&, uint64_t, size_t) except +
+        bint compact(size_t) except +
         void attach(const uint8_t*, uint64_t, uint64_t, shared_ptr[uint8_t]) except +
-        void restore(vector[uint64_t], vector[uint64_t]) except +
+        void restore(vector[uint64_t], vector[uint64_t], uint64_t, const int64_t*,
+                     const uint32_t*, const uint32_t*, shared_ptr[uint8_t]) except +
         uint64_t remove(const int64_t*, size_t) except +
-        void search(const CsrView&, size_t, float, size_t, const Kernels&, float*,
-                    int64_t*) except +
+        void search(const Request&, float*, int64_t*) except +
+        RangeResults range_search(const Request&) except +
         void before_fork()
         void after_fork(bint) except +
 
 
 cdef extern from "rerank.h" namespace "sparse_embed" nogil:
-    void rerank[T](const T*, int64_t, const float*, const int64_t*, int64_t, int64_t, size_t,
-                   size_t, const Kernels&, float*, int64_t*) except +
+    void rerank[T](const T*, int64_t, const int64_t*, const float*, const int64_t*, int64_t,
+                   int64_t, size_t, size_t, const Kernels&, float*, int64_t*) except +
 
 
 KERNELS = tuple(name.decode() for name in available_kernels())
@@ -155,11 +198,41 @@ cdef class Algorithm1:
         return scores, ids
 
 
+cdef class Selection:
+    """Rows that may be found, or may not: their ids, or a mask in which id i has place i."""
+
+    cdef SelectionView view
+    cdef object array
+
+    def __init__(self, array not None, bint forbidden):
+        cdef const int64_t[::1] ids
+        cdef const uint8_t[::1] mask
+        self.array = array
+        self.view.forbidden = forbidden
+        self.view.masked = array.dtype == np.bool_
+        self.view.count = array.size
+        if self.view.masked:
+            mask = array.view(np.uint8)
+            self.view.mask = &mask[0] if mask.shape[0] else NULL
+        else:
+            ids = array
+            self.view.ids = &ids[0] if ids.shape[0] else NULL
+
+
+cdef bytes_at(const void* begin, uint64_t count):
+    """A view of memory; it must not be used longer than what owns the memory."""
+    if begin == NULL or count == 0:
+        return memoryview(b"")
+    return PyMemoryView_FromMemory(<char*>begin, count, PyBUF_READ)
+
+
 cdef class Snapshot:
-    """What an index was at one moment; adding and removing rows does not change it."""
+    """What an index was at one moment; changes of the index do not change it.
+
+    Views of its memory are valid while this object is.
+    """
 
     cdef StatePointer state
-    cdef object index  # keeps what attached blocks lie in
     cdef readonly uint64_t dims
 
     @property
@@ -183,13 +256,25 @@ cdef class Snapshot:
         return np.array(self.state.get().removed, np.uint64)
 
     @property
+    def next_id(self):
+        return self.state.get().ids.next()
+
+    @property
+    def id_arrays(self):
+        """Bytes of the ids by rank, the rows by rank and the ranks by row; empty if not needed."""
+        cdef const Ids* ids = &self.state.get().ids
+        return [
+            bytes_at(ids.sorted(), 8 * ids.size()),
+            bytes_at(ids.rows(), 4 * ids.size()),
+            bytes_at(ids.ranks(), 4 * ids.size()),
+        ]
+
+    @property
     def blocks(self):
-        """The blocks' bytes, as views that are valid while this object is."""
+        """The blocks' bytes."""
         cdef const State* state = self.state.get()
         return [
-            PyMemoryView_FromMemory(
-                <char*>state.blocks.views[b].header, state.blocks.views[b].header.bytes, PyBUF_READ
-            )
+            bytes_at(state.blocks.views[b].header, state.blocks.views[b].header.bytes)
             for b in range(state.blocks.views.size())
         ]
 
@@ -199,16 +284,42 @@ cdef class Snapshot:
         CppSparseIndex.nbytes(self.state.get()[0], &postings, &rows, &other)
         return {"postings": postings, "rows": rows, "other": other}
 
+    def living_ids(self):
+        """The ids of the rows that were not removed, in no particular order."""
+        cdef vector[int64_t] ids
+        with nogil:
+            ids = living_ids(self.state.get()[0])
+        cdef Py_ssize_t count = ids.size()
+        return np.array(<int64_t[:count]>ids.data()) if count else np.empty(0, np.int64)
+
+    def has(self, int64_t id):
+        """Whether a row has this id, and was not removed."""
+        cdef int64_t row = self.state.get().ids.find(id)
+        return row >= 0 and self.state.get().living(<uint32_t>row)
+
+    def reconstruct(self, const int64_t[::1] ids not None):
+        """The rows of these ids, as the arrays of a CSR matrix: indptr, indices, values."""
+        cdef unique_ptr[Reconstruction] found
+        cdef const int64_t* wanted = &ids[0] if ids.shape[0] else NULL
+        cdef int64_t[::1] indptr = np.empty(ids.shape[0] + 1, np.int64)
+        with nogil:
+            found.reset(new Reconstruction(self.state.get()[0], wanted, ids.shape[0]))
+            found.get().write_indptr(&indptr[0])
+        cdef int32_t[::1] indices = np.empty(indptr[ids.shape[0]], np.int32)
+        cdef float[::1] values = np.empty(indptr[ids.shape[0]], np.float32)
+        if values.shape[0]:
+            with nogil:
+                found.get().write(&indices[0], &values[0])
+        return np.asarray(indptr), np.asarray(indices), np.asarray(values)
+
 
 cdef class SparseIndex:
     """See `sparse_index.h`. Any thread may call anything at any time."""
 
     cdef unique_ptr[CppSparseIndex] index
-    cdef list buffers  # the memory of attached blocks
 
     def __init__(self, uint64_t dims, uint32_t shift):
         self.index.reset(new CppSparseIndex(dims, shift))
-        self.buffers = []
 
     @property
     def shape(self):
@@ -219,7 +330,6 @@ cdef class SparseIndex:
         # Not with the interpreter's lock: a thread that forks waits for it with our locks in hand.
         with nogil:
             made.state = self.index.get().snapshot()
-        made.index = self
         made.dims = self.index.get().dims()
         return made
 
@@ -230,30 +340,55 @@ cdef class SparseIndex:
     def after_fork(self, bint in_child):
         self.index.get().after_fork(in_child)
 
-    def add(self, Csr matrix not None, uint64_t max_rows, size_t num_threads):
-        """Appends rows and returns the id of the first."""
+    def add(self, Csr matrix not None, const int64_t[::1] ids, uint64_t max_rows,
+            size_t num_threads):
+        """Appends rows; returns the id of the first if `ids` is None."""
         cdef uint64_t first
+        cdef const int64_t* wanted = &ids[0] if ids is not None and ids.shape[0] else NULL
+        if ids is not None and ids.shape[0] != matrix.view.rows:
+            raise ValueError("not as many ids as rows")
         with nogil:
-            first = self.index.get().add(matrix.view, max_rows, num_threads)
+            first = self.index.get().add(matrix.view, wanted, max_rows, num_threads)
         return first
+
+    def merge(self, Snapshot other not None, uint64_t max_rows, size_t num_threads):
+        if other.dims != self.index.get().dims():
+            raise ValueError("not as many dimensions")
+        with nogil:
+            self.index.get().merge(other.state.get()[0], max_rows, num_threads)
+
+    def compact(self, size_t num_threads):
+        """Leaves removed rows out of the blocks; returns whether there were any."""
+        cdef bint changed
+        with nogil:
+            changed = self.index.get().compact(num_threads)
+        return changed
 
     def attach(self, const uint8_t[::1] block not None, uint64_t rows):
         """Appends a block of an index file; `block` is kept alive."""
         cdef uint64_t bytes = block.shape[0]
         if not bytes:
             raise ValueError("a block is empty")
-        self.index.get().attach(&block[0], bytes, rows, shared_ptr[uint8_t]())
-        self.buffers.append(block)
+        self.index.get().attach(&block[0], bytes, rows, python_owner(block.base))
 
     def restore(self, const uint64_t[::1] list_lengths not None,
-                const uint64_t[::1] removed not None):
+                const uint64_t[::1] removed not None, uint64_t next_id,
+                const int64_t[::1] sorted_ids not None, const uint32_t[::1] rows not None,
+                const uint32_t[::1] ranks not None):
+        """Takes over what a file says of all rows; the ids' arrays are kept alive."""
         cdef vector[uint64_t] lengths, bits
         cdef Py_ssize_t i
         for i in range(list_lengths.shape[0]):
             lengths.push_back(list_lengths[i])
         for i in range(removed.shape[0]):
             bits.push_back(removed[i])
-        self.index.get().restore(lengths, bits)
+        self.index.get().restore(
+            lengths, bits, next_id,
+            &sorted_ids[0] if sorted_ids.shape[0] else NULL,
+            &rows[0] if rows.shape[0] else NULL,
+            &ranks[0] if ranks.shape[0] else NULL,
+            python_owner((sorted_ids.base, rows.base, ranks.base)),
+        )
 
     def remove(self, const int64_t[::1] ids not None):
         cdef uint64_t fresh
@@ -263,18 +398,49 @@ cdef class SparseIndex:
             fresh = self.index.get().remove(&ids[0], ids.shape[0])
         return fresh
 
-    def search(self, Csr queries not None, size_t k, float threshold, size_t num_threads,
-               str kernels not None):
+    def search(self, Csr queries not None, size_t k, float threshold, Selection selection,
+               size_t num_threads, str kernels not None):
         scores = np.empty((queries.view.rows, k), np.float32)
         ids = np.empty((queries.view.rows, k), np.int64)
         cdef float[:, ::1] scores_view = scores
         cdef int64_t[:, ::1] ids_view = ids
-        cdef const Kernels* chosen = &kernels_named(kernels.encode())
+        cdef Request request = make_request(queries, k, threshold, selection, num_threads, kernels)
         if queries.view.rows:
             with nogil:
-                self.index.get().search(queries.view, k, threshold, num_threads, chosen[0],
-                                        &scores_view[0, 0], &ids_view[0, 0])
+                self.index.get().search(request, &scores_view[0, 0], &ids_view[0, 0])
         return scores, ids
+
+    def range_search(self, Csr queries not None, float threshold, Selection selection,
+                     size_t num_threads, str kernels not None):
+        """All rows that reach the threshold: where those of each query begin, scores, ids."""
+        cdef int64_t[::1] offsets = np.zeros(queries.view.rows + 1, np.int64)
+        cdef Request request = make_request(queries, 1, threshold, selection, num_threads, kernels)
+        cdef RangeResults found
+        cdef uint64_t count
+        with nogil:
+            found = self.index.get().range_search(request)
+            count = found.write_offsets(&offsets[0])
+        cdef float[::1] scores = np.empty(count, np.float32)
+        cdef int64_t[::1] ids = np.empty(count, np.int64)
+        if count:
+            with nogil:
+                found.write(&scores[0], &ids[0])
+        return np.asarray(offsets), np.asarray(scores), np.asarray(ids)
+
+
+cdef Request make_request(Csr queries, size_t k, float threshold, Selection selection,
+                          size_t num_threads, str kernels):
+    """Points into `queries` and `selection`."""
+    cdef Request request
+    request.queries = queries.view
+    request.k = k
+    request.threshold = threshold
+    request.selection = NULL
+    if selection is not None:
+        request.selection = &selection.view
+    request.threads = num_threads
+    request.kernels = &kernels_named(kernels.encode())
+    return request
 
 
 ctypedef fused Stored:
@@ -282,9 +448,9 @@ ctypedef fused Stored:
     uint16_t  # the bits of a float16
 
 
-def rerank_rows(const Stored[:, ::1] dense not None, const float[:, ::1] queries not None,
-                const int64_t[:, ::1] ids not None, size_t k, size_t num_threads,
-                str kernels not None):
+def rerank_rows(const Stored[:, ::1] dense not None, const int64_t[::1] order,
+                const float[:, ::1] queries not None, const int64_t[:, ::1] ids not None,
+                size_t k, size_t num_threads, str kernels not None):
     """See `rerank.h`."""
     scores = np.empty((queries.shape[0], k), np.float32)
     found = np.empty((queries.shape[0], k), np.int64)
@@ -292,10 +458,11 @@ def rerank_rows(const Stored[:, ::1] dense not None, const float[:, ::1] queries
     cdef int64_t[:, ::1] found_view = found
     cdef const Kernels* chosen = &kernels_named(kernels.encode())
     cdef const Stored* rows = &dense[0, 0] if dense.shape[0] and dense.shape[1] else NULL
+    cdef const int64_t* row_of = &order[0] if order is not None and order.shape[0] else NULL
     cdef const int64_t* shortlist = &ids[0, 0] if ids.shape[0] and ids.shape[1] else NULL
     if queries.shape[0]:
         with nogil:
-            rerank(rows, dense.shape[1], &queries[0, 0], shortlist, queries.shape[0],
+            rerank(rows, dense.shape[1], row_of, &queries[0, 0], shortlist, queries.shape[0],
                    ids.shape[1], k, num_threads, chosen[0], &scores_view[0, 0],
                    &found_view[0, 0])
     return scores, found

@@ -1,82 +1,40 @@
 """Exact maximum inner product search over sparse rows."""
 
+import itertools
+import numbers
 import os
-import weakref
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 
 from sparse_embed.common.checks import check_choice, check_number
-from sparse_embed.retrieval import _index, index_file
+from sparse_embed.common.progress import progress_bar
+from sparse_embed.retrieval import _index, batches, forks, index_file
+from sparse_embed.retrieval.batches import Batch
 from sparse_embed.retrieval.index_file import MAX_DIMS, MAX_ROWS, MappedFile
-from sparse_embed.retrieval.inputs import Matrix, canonical_csr
+from sparse_embed.retrieval.inputs import (
+    MAX_ID,
+    Matrix,
+    canonical_csr,
+    id_array,
+    new_ids,
+    score_floor,
+    selection,
+)
 
 _MOST_THREADS = 1024
-
-
-def algorithm1_search(
-    csr: Matrix, queries: Matrix, k: int = 1000, threshold: float | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """The paper's Algorithm 1 as written: posting lists, a score vector, threshold, nth_element.
-
-    Scores are float32 sums of products in order of increasing dimension.
-
-    Args:
-        csr: the database, one row per item.
-        queries: one query per row.
-        k: how many results per query.
-        threshold: smallest score that is returned; None returns the k best whatever their score.
-
-    Returns:
-        `(scores, ids)`, arrays (queries, k), best first, ties by lower id, unused places -inf / -1.
-    """
-    return Algorithm1(csr).search(queries, k, threshold)
-
-
-class Algorithm1:
-    """Algorithm 1 that keeps its posting lists, so that building and searching are timed apart."""
-
-    def __init__(self, csr: Matrix):
-        rows = canonical_csr("csr", csr)
-        self._index = _index.Algorithm1(rows)
-        self._shape = rows.shape
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(rows, dimensions)."""
-        return self._shape
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the posting lists."""
-        return self._index.nbytes
-
-    @property
-    def settings(self) -> dict[str, int]:
-        """The settings to keep in a record of this search: it has none."""
-        return {}
-
-    def search(
-        self,
-        queries: Matrix,
-        k: int = 1000,
-        threshold: float | None = None,
-        num_threads: int = 1,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """See `algorithm1_search`; uses one thread, whatever `num_threads` is."""
-        del num_threads
-        k = check_number("k", k, integer=True, minimum=1)
-        csr = canonical_csr("queries", queries, self.shape[1])
-        return self._index.search(csr, k, _score_floor(threshold))
 
 
 class SparseIndex:
     """An exact inverted index over sparse rows, with the results of Algorithm 1 in less time.
 
-    Rows get the ids 0, 1, 2, ... in the order in which they are added. Ids are stable: removing
-    rows neither shifts nor frees ids. Any thread may search, save, add and remove at any time: a
-    search or a save sees the index as it was when it began. An index survives `os.fork`, and can be
-    copied and pickled, which is done through the file format.
+    Rows get the ids 0, 1, 2, ... in the order in which they are added, or ids of your own. Ids are
+    stable: no other row's removal changes them, and by default the id of a removed row is not given
+    out again. Any thread may search, save and change the index at any time: a search or a save sees
+    the index as it was when it began, and a call that raises leaves it as it was. An index survives
+    `os.fork`, and can be copied and pickled, which is done through the file format.
 
     Example:
         >>> index = SparseIndex.build(np.eye(3))
@@ -99,7 +57,7 @@ class SparseIndex:
     def _open(self, index: _index.SparseIndex, mapped: MappedFile | None = None) -> None:
         self._index, self._mapped = index, mapped
         self._kernels = _index.KERNELS[0]
-        _living.add(self)
+        forks.register(self, index)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies and pickles are the bytes of a file."""
@@ -107,27 +65,66 @@ class SparseIndex:
         return _from_bytes, (type(self), content, self._kernels)
 
     @classmethod
-    def build(cls, csr: Matrix, num_threads: int = 1) -> "SparseIndex":
-        """Indexes the rows of `csr`; row i gets id i."""
-        rows = canonical_csr("csr", csr)
-        count, dims = rows.shape
-        block_rows = 8192
-        mean_list = len(rows.arrays[2]) / max(count, 1) / max(dims, 1) * block_rows
-        while block_rows < 32768 and mean_list < 128:  # short lists cost more than far accumulators
-            block_rows, mean_list = 2 * block_rows, 2 * mean_list
-        index = cls(dims, block_rows)
-        index._add(rows, num_threads)
+    def build(
+        cls,
+        csr: Matrix | Iterable[Matrix | tuple[Matrix, np.ndarray]],
+        ids: np.ndarray | None = None,
+        num_threads: int = 1,
+        progress: bool = False,
+    ) -> "SparseIndex":
+        """Indexes the rows of a matrix, or of matrices that come one after the other.
+
+        Args:
+            csr: one row per item; or an iterator (or a list) of such matrices, of which one at a
+                time is needed in memory, or of pairs `(matrix, ids)`.
+            ids: an id for each row of the matrix, see `add`; by default row i gets id i.
+            num_threads: threads to use.
+            progress: whether to draw a progress bar.
+        """
+        if not batches.is_stream(csr):
+            rows = canonical_csr("csr", csr)
+            stream, total = iter([Batch(rows, new_ids(ids, rows.shape[0]))]), rows.shape[0]
+        elif ids is not None:
+            raise ValueError("ids is given, but csr yields batches: expected pairs (matrix, ids)")
+        else:
+            stream, total = batches.read(csr), None
+        first = next(stream, None)
+        if first is None:
+            raise ValueError("csr yields nothing: expected a matrix, which tells the dimensions")
+        block_rows = _block_rows(first.rows)
+        index = cls(first.rows.shape[1], block_rows)
+        if total is not None and not progress:
+            index._add(first, num_threads)
+            return index
+        stream = itertools.chain([first], stream)
+        del first  # the chain lets go of it when it has been read
+        with progress_bar(total=total, unit="rows", disable=not progress) as bar:
+            for piece in batches.whole_blocks(stream, block_rows):
+                index._add(piece, num_threads)
+                bar.update(len(piece))
+                del piece  # before the next one is made
         return index
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(ids given out so far, dimensions); removed rows count, see `len`."""
+        """(rows, dimensions); rows that were removed count until `compact`, see `len`."""
         return self._index.shape
 
     def __len__(self) -> int:
         """Number of rows that can be found: those added and not removed."""
         state = self._index.snapshot()
         return state.rows - state.num_removed
+
+    def __contains__(self, id: object) -> bool:
+        """Whether a row has this id, and was not removed."""
+        if not isinstance(id, numbers.Integral) or isinstance(id, bool):
+            return False
+        return 0 <= int(id) <= MAX_ID and self._index.snapshot().has(int(id))
+
+    @property
+    def ids(self) -> np.ndarray:
+        """The ids of all rows that can be found, rising."""
+        return np.sort(self._index.snapshot().living_ids())
 
     @property
     def nbytes(self) -> int:
@@ -153,41 +150,80 @@ class SparseIndex:
     def kernels(self, name: str) -> None:
         self._kernels = check_choice("kernels", name, available_kernels())
 
-    def add(self, csr: Matrix, num_threads: int = 1) -> np.ndarray:
+    def add(self, csr: Matrix, ids: np.ndarray | None = None, num_threads: int = 1) -> np.ndarray:
         """Appends rows and returns their ids.
 
         The last block is built anew if it was not full, so few large calls are faster than many
         small ones.
-        """
-        return self._add(canonical_csr("csr", csr, self.shape[1]), num_threads)
 
-    def _add(self, rows: _index.Csr, num_threads: int) -> np.ndarray:
-        check_number("num_threads", num_threads, integer=True, minimum=1, maximum=_MOST_THREADS)
-        count = rows.shape[0]
-        if self.shape[0] + count > MAX_ROWS:
-            raise ValueError(
-                f"csr has {count} rows: expected at most {MAX_ROWS - self.shape[0]} more, an index "
-                f"holds {MAX_ROWS}"
-            )
-        begin = self._index.add(rows, MAX_ROWS, num_threads)
-        return np.arange(begin, begin + count)
+        Args:
+            csr: one row per item.
+            ids: an id for each row: integers >= 0 that no other row has. The id of a removed row
+                may be given again. By default the ids go on after the largest so far.
+            num_threads: threads to use.
+        """
+        rows = canonical_csr("csr", csr, self.shape[1])
+        return self._add(Batch(rows, new_ids(ids, rows.shape[0])), num_threads)
+
+    def _add(self, batch: Batch, num_threads: int) -> np.ndarray:
+        _check_threads(num_threads)
+        self._check_room("csr", len(batch))
+        begin = self._index.add(batch.rows, batch.ids, MAX_ROWS, num_threads)
+        return np.arange(begin, begin + len(batch)) if batch.ids is None else batch.ids.copy()
 
     def remove(self, ids: np.ndarray) -> int:
-        """Removes rows: they are no longer found. Their memory is not freed.
+        """Removes rows: they are no longer found. `compact` frees their memory.
 
         Args:
             ids: ids of rows; those removed before are ignored.
 
         Returns:
             How many rows were removed by this call.
+
+        Raises:
+            ValueError: no row ever had one of the ids; nothing is removed then.
         """
-        ids = np.atleast_1d(np.asarray(ids))
-        if ids.size and (ids.ndim != 1 or ids.dtype.kind not in "iu"):
-            raise ValueError(f"ids has dtype {ids.dtype} and shape {ids.shape}: expected integers")
-        wrong = ids[(ids < 0) | (ids >= self.shape[0])]
-        if wrong.size:
-            raise ValueError(f"ids holds {wrong[0]}: expected 0 <= id < {self.shape[0]}")
-        return self._index.remove(np.ascontiguousarray(ids, np.int64))
+        return self._index.remove(id_array("ids", ids))
+
+    def compact(self, num_threads: int = 1) -> None:
+        """Frees the memory of removed rows; results and ids stay as they are.
+
+        The blocks are built anew in memory, also those of a mapped file. The ids of removed rows
+        are forgotten: to `remove` they are unknown then. New rows still get higher ids by default.
+        """
+        _check_threads(num_threads)
+        self._check_mapped()
+        if self._index.compact(num_threads):
+            self._mapped = None  # no block lies in the file any longer
+
+    def merge(self, other: "SparseIndex", num_threads: int = 1) -> None:
+        """Adds the rows of another index, with their ids; `other` stays as it is.
+
+        Raises:
+            ValueError: both have an id, or they have different dimensions.
+        """
+        _check_threads(num_threads)
+        if not isinstance(other, SparseIndex):
+            raise ValueError(f"other={other!r}: expected a SparseIndex")
+        if other.shape[1] != self.shape[1]:
+            raise ValueError(f"other has {other.shape[1]} dimensions: expected {self.shape[1]}")
+        other._check_mapped()
+        state = other._index.snapshot()
+        self._check_room("other", state.rows - state.num_removed)
+        self._index.merge(state, MAX_ROWS, num_threads)
+
+    def reconstruct(self, ids: np.ndarray) -> scipy.sparse.csr_array:
+        """The rows that have these ids, in this order, with exactly the values that were added.
+
+        Columns are sorted, and zeros are not stored, however the rows were given.
+
+        Raises:
+            ValueError: no row has one of the ids.
+        """
+        self._check_mapped()
+        wanted = id_array("ids", ids)
+        indptr, columns, values = self._index.snapshot().reconstruct(wanted)
+        return scipy.sparse.csr_array((values, columns, indptr), shape=(len(wanted), self.shape[1]))
 
     def search(
         self,
@@ -195,6 +231,8 @@ class SparseIndex:
         k: int = 1000,
         threshold: float | None = None,
         num_threads: int = 1,
+        allowed: np.ndarray | None = None,
+        forbidden: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Finds the k rows of largest inner product with each query.
 
@@ -204,22 +242,77 @@ class SparseIndex:
             threshold: smallest score that is returned; None returns the k best whatever their
                 score, including rows that share no dimension with the query (score 0).
             num_threads: threads to use, over queries or, for few queries, over the rows.
+            allowed: the rows that may be found, as if the index had no others: their ids, or a
+                boolean mask in which id i has place i. Ids that no row has are ignored. A mask has
+                a place for every id so far, or more; removed rows count.
+            forbidden: the rows that may not be found, instead of `allowed`.
 
         Returns:
             `(scores, ids)`, arrays (queries, k), best first, ties by lower id, unused places
             -inf / -1. The same, bit for bit, as `algorithm1_search`.
         """
         check_number("k", k, integer=True, minimum=1, maximum=MAX_ROWS)
-        check_number("num_threads", num_threads, integer=True, minimum=1, maximum=_MOST_THREADS)
-        rows, dims = self.shape
-        csr = canonical_csr("queries", queries, dims)
-        if self._mapped is not None:
-            self._mapped.check()
+        rows = max(self.shape[0], 1)
         # No more places than there are rows: what is beyond them is filled up here.
         found = self._index.search(
-            csr, min(k, max(rows, 1)), _score_floor(threshold), num_threads, self._kernels
+            *self._checked(queries, threshold, num_threads, allowed, forbidden, min(k, rows))
         )
-        return (found[0], found[1]) if k <= max(rows, 1) else _widened(*found, k)
+        return found if k <= rows else _widened(*found, k)
+
+    def range_search(
+        self,
+        queries: Matrix,
+        threshold: float,
+        num_threads: int = 1,
+        allowed: np.ndarray | None = None,
+        forbidden: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Finds all rows whose inner product with a query is at least `threshold`.
+
+        Args:
+            queries: one query per row, dense or sparse.
+            threshold: smallest score that is returned. If it is not above 0, rows that share no
+                dimension with the query belong to its results.
+            num_threads: threads to use, over queries or, for few queries, over the rows.
+            allowed: the rows that may be found, as for `search`.
+            forbidden: the rows that may not be found, instead of `allowed`.
+
+        Returns:
+            `(offsets, scores, ids)`: the results of query i are those from `offsets[i]` up to
+            `offsets[i + 1]`, best first, ties by lower id. The memory that it takes grows with
+            their number.
+        """
+        check_number("threshold", threshold)
+        return self._index.range_search(
+            *self._checked(queries, threshold, num_threads, allowed, forbidden)
+        )
+
+    def _checked(
+        self,
+        queries: Matrix,
+        threshold: float | None,
+        num_threads: int,
+        allowed: np.ndarray | None,
+        forbidden: np.ndarray | None,
+        *k: int,
+    ) -> tuple[Any, ...]:
+        """Returns the arguments of a compiled search."""
+        _check_threads(num_threads)
+        csr = canonical_csr("queries", queries, self.shape[1])
+        chosen = selection(allowed, forbidden)
+        self._check_mapped()
+        return csr, *k, score_floor(threshold), chosen, num_threads, self._kernels
+
+    def _check_mapped(self) -> None:
+        if self._mapped is not None:
+            self._mapped.check()
+
+    def _check_room(self, name: str, rows: int) -> None:
+        room = MAX_ROWS - self.shape[0]
+        if rows > room:
+            raise ValueError(
+                f"{name} has {rows} rows: expected at most {room} more, an index holds {MAX_ROWS}"
+            )
 
     def flops(self, queries: Matrix) -> np.ndarray:
         """Multiply-adds of Algorithm 1 for each query: the summed lengths of its posting lists."""
@@ -279,36 +372,20 @@ def _from_bytes(cls: type[SparseIndex], content: bytes, kernels: str) -> SparseI
     return index
 
 
-# A fork copies the locks of all indexes: nobody may be within one at that moment.
-_living: "weakref.WeakSet[SparseIndex]" = weakref.WeakSet()
-_forking: list[_index.SparseIndex] = []
-
-
-def _before_fork() -> None:
-    _forking.extend(index._index for index in list(_living))
-    for index in _forking:
-        index.before_fork()
-
-
-def _after_fork(in_child: bool) -> None:
-    while _forking:
-        _forking.pop().after_fork(in_child)
-
-
-os.register_at_fork(
-    before=_before_fork,
-    after_in_parent=lambda: _after_fork(False),
-    after_in_child=lambda: _after_fork(True),
-)
-
-
 def available_kernels() -> tuple[str, ...]:
     """Instruction sets that this machine has code for, fastest first."""
     return _index.KERNELS
 
 
-def _score_floor(threshold: float | None) -> float:
-    """The float32 that scores are compared with: `threshold`, or -inf for None."""
-    if threshold is None:
-        return -np.inf
-    return float(np.float32(check_number("threshold", threshold)))
+def _check_threads(num_threads: int) -> None:
+    check_number("num_threads", num_threads, integer=True, minimum=1, maximum=_MOST_THREADS)
+
+
+def _block_rows(rows: _index.Csr) -> int:
+    """How many rows of this kind a block should hold."""
+    count, dims = rows.shape
+    block_rows = 8192
+    mean_list = len(rows.arrays[2]) / max(count, 1) / max(dims, 1) * block_rows
+    while block_rows < 32768 and mean_list < 128:  # short lists cost more than far accumulators
+        block_rows, mean_list = 2 * block_rows, 2 * mean_list
+    return block_rows

@@ -1,11 +1,14 @@
-"""Turns the callers' matrices into the canonical CSR form that the compiled code relies on."""
+"""Turns what callers give into what the compiled code relies on: matrices, ids, scores."""
 
 from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse
 
+from sparse_embed.common.checks import check_number
 from sparse_embed.retrieval import _index
+
+MAX_ID = 2**63 - 1
 
 Matrix: TypeAlias = np.ndarray | scipy.sparse.spmatrix | scipy.sparse.sparray
 
@@ -68,3 +71,64 @@ def _view(name: str, csr: scipy.sparse.csr_array) -> _index.Csr:
         np.ascontiguousarray(csr.indices[:size], np.int32),
         values,
     )
+
+
+def score_floor(threshold: float | None) -> float:
+    """The float32 that scores are compared with: `threshold`, or -inf for None."""
+    if threshold is None:
+        return -np.inf
+    return float(np.float32(check_number("threshold", threshold)))
+
+
+def id_array(name: str, ids: Any) -> np.ndarray:
+    """Returns ids as int64, in one dimension; a single id is one, too.
+
+    Raises:
+        ValueError: they are no integers, or larger than an id can be.
+    """
+    found = np.atleast_1d(np.asarray(ids))
+    if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
+        raise ValueError(
+            f"{name} has dtype {found.dtype} and shape {found.shape}: expected integers, in one "
+            "dimension"
+        )
+    large = found[found > MAX_ID]
+    if large.size:
+        raise ValueError(f"{name} holds {large[0]}: expected ids <= {MAX_ID}")
+    return np.ascontiguousarray(found, np.int64)
+
+
+def new_ids(ids: Any, rows: int) -> np.ndarray | None:
+    """Returns the ids for rows to add; None lets the index choose.
+
+    Raises:
+        ValueError: there is not one id per row, or one is no integer, or negative.
+    """
+    if ids is None:
+        return None
+    if np.shape(ids) != (rows,):
+        raise ValueError(f"ids has shape {np.shape(ids)}: expected ({rows},), one id per row")
+    found = id_array("ids", ids)
+    negative = found[found < 0]
+    if negative.size:
+        raise ValueError(f"ids holds {negative[0]}: expected ids >= 0")
+    return found
+
+
+def selection(allowed: Any, forbidden: Any) -> _index.Selection | None:
+    """Returns what the arguments of a search say about rows; None if they say nothing.
+
+    Raises:
+        ValueError: both are given, or one is neither ids nor a mask.
+    """
+    if allowed is not None and forbidden is not None:
+        raise ValueError("allowed and forbidden are both given: expected at most one of them")
+    name, given = ("allowed", allowed) if forbidden is None else ("forbidden", forbidden)
+    if given is None:
+        return None
+    array = np.asarray(given)
+    if array.ndim == 1 and array.dtype == np.bool_:
+        array = np.ascontiguousarray(array)
+    else:
+        array = id_array(name, array)
+    return _index.Selection(array, forbidden is not None)

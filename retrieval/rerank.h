@@ -18,19 +18,21 @@ inline float dense_dot(const Kernels& kernels, const uint16_t* row, const float*
   return kernels.dot_float16(row, query, n);
 }
 
-// Rows of `dense` have `dims` values. Query i has the shortlist ids[i * length ...], in which
-// negative ids mark unused places; its k best rows go to row i of the results.
+// Rows of `dense` have `dims` values; the row of id i is rows[i], or i if `rows` is null. Query i has
+// the shortlist ids[i * length ...], in which negative ids mark unused places; its k best ids go to
+// row i of the results.
 template <class T>
-void rerank(const T* dense, int64_t dims, const float* queries, const int64_t* ids,
-            int64_t num_queries, int64_t length, size_t k, size_t threads, const Kernels& kernels,
-            float* out_scores, int64_t* out_ids) {
+void rerank(const T* dense, int64_t dims, const int64_t* rows, const float* queries,
+            const int64_t* ids, int64_t num_queries, int64_t length, size_t k, size_t threads,
+            const Kernels& kernels, float* out_scores, int64_t* out_ids) {
+  auto row_of = [&](int64_t id) { return dense + (rows ? rows[id] : id) * dims; };
   parallel(size_t(num_queries), threads, [&](size_t q) {
     // Rows lie anywhere in memory: the next ones are fetched while one is multiplied.
     constexpr int64_t kAhead = 4;
     const int64_t* shortlist = ids + int64_t(q) * length;
     auto fetch = [&](int64_t i) {
       if (i < length && shortlist[i] >= 0) {
-        const T* row = dense + shortlist[i] * dims;
+        const T* row = row_of(shortlist[i]);
         prefetch_range<3>(row, row + dims);
       }
     };
@@ -41,7 +43,7 @@ void rerank(const T* dense, int64_t dims, const float* queries, const int64_t* i
       fetch(i + kAhead);
       if (shortlist[i] < 0) continue;
       const float score =
-          dense_dot(kernels, dense + shortlist[i] * dims, queries + int64_t(q) * dims, size_t(dims));
+          dense_dot(kernels, row_of(shortlist[i]), queries + int64_t(q) * dims, size_t(dims));
       keys.push_back(make_key(score, uint32_t(shortlist[i])));
     }
     write_best(keys, k, out_scores + q * k, out_ids + q * k);

@@ -4,8 +4,8 @@ import numpy as np
 
 from sparse_embed.common.checks import check_choice, check_number
 from sparse_embed.retrieval import _index, protocol
-from sparse_embed.retrieval.index import available_kernels
-from sparse_embed.retrieval.inputs import Matrix
+from sparse_embed.retrieval.index import SparseIndex, available_kernels
+from sparse_embed.retrieval.inputs import Matrix, new_ids
 
 
 class Reranker:
@@ -15,9 +15,12 @@ class Reranker:
         dense: (rows, d) float32 or float16, in memory or memory-mapped (`np.load(path,
             mmap_mode="r")`); kept where it is, not copied, if its rows are contiguous.
         kernels: instruction set of the inner loops, or None for the best on this machine.
+        ids: the id of each row, as the index has it; by default row i has id i.
     """
 
-    def __init__(self, dense: np.ndarray, kernels: str | None = None):
+    def __init__(
+        self, dense: np.ndarray, kernels: str | None = None, ids: np.ndarray | None = None
+    ):
         dense = np.asanyarray(dense)
         if dense.ndim != 2 or dense.dtype not in (np.float32, np.float16):
             raise ValueError(
@@ -29,6 +32,20 @@ class Reranker:
         dense = np.ascontiguousarray(dense)
         self._rows = dense.view(np.uint16) if dense.dtype == np.float16 else dense
         self._kernels = check_choice("kernels", kernels or _index.KERNELS[0], available_kernels())
+        # As in the index, ids are compared by their ranks: `_order` has the row of each.
+        self._ids = self._order = None
+        own = new_ids(ids, len(dense))
+        if own is not None:
+            self._order = np.argsort(own)
+            self._ids = own[self._order]
+            again = self._ids[1:][np.diff(self._ids) == 0]
+            if again.size:
+                raise ValueError(f"ids holds {again[0]} twice: expected each id once")
+
+    @property
+    def ids(self) -> np.ndarray | None:
+        """The ids of the rows, rising, or None if row i has id i."""
+        return self._ids
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -47,7 +64,7 @@ class Reranker:
 
         Args:
             dense_queries: (queries, d).
-            ids: (queries, shortlist) row ids; negative ones mark unused places.
+            ids: (queries, shortlist) ids of rows; negative ones mark unused places.
             k: how many to return.
             num_threads: threads to use, over queries.
 
@@ -66,16 +83,40 @@ class Reranker:
             raise ValueError("dense_queries holds a value that is NaN, infinite or beyond float32")
         if ids.ndim != 2 or len(ids) != len(queries):
             raise ValueError(f"ids has shape {ids.shape}: expected ({len(queries)}, shortlist)")
-        if ids.size and ids.max() >= self.shape[0]:
+        if self._ids is not None:
+            ids = _ranks(self._ids, ids)
+        elif ids.size and ids.max() >= self.shape[0]:
             raise ValueError(f"ids holds {ids.max()}: expected ids < {self.shape[0]}")
-        return _index.rerank_rows(self._rows, queries, ids, k, num_threads, self._kernels)
+        scores, found = _index.rerank_rows(
+            self._rows, self._order, queries, ids, k, num_threads, self._kernels
+        )
+        return scores, found if self._ids is None else np.append(self._ids, -1)[found]
+
+
+def _ranks(known: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """The places of ids among the known ones, which rise; -1 for unused places."""
+    ranks = np.searchsorted(known, ids)
+    wrong = ids[(np.append(known, -1)[ranks] != ids) & (ids >= 0)]
+    if wrong.size:
+        raise ValueError(f"ids holds {wrong[0]}: expected ids of the reranker's rows")
+    return np.where(ids >= 0, ranks, -1)
 
 
 class TwoStage:
-    """An index (sparse, or a baseline) that shortlists and a dense re-ranker that orders."""
+    """An index (sparse, or a baseline) that shortlists and a dense re-ranker that orders.
+
+    Both have the same items under the same ids. A re-ranker with ids of its own may have more than
+    the index.
+    """
 
     def __init__(self, index: protocol.Search, reranker: Reranker):
-        if index.shape[0] != reranker.shape[0]:
+        if reranker.ids is not None and isinstance(index, SparseIndex):
+            missing = np.setdiff1d(index.ids, reranker.ids)
+            if missing.size:
+                raise ValueError(
+                    f"the index has the id {missing[0]}: expected ids of the reranker's rows"
+                )
+        elif index.shape[0] != reranker.shape[0]:
             raise ValueError(
                 f"the index has {index.shape[0]} rows and the reranker {reranker.shape[0]}: "
                 "expected the same items in the same order"
@@ -104,7 +145,8 @@ class TwoStage:
             num_threads: threads to use.
 
         Returns:
-            `(scores, ids)` of shape (queries, k) with dense scores, best first, -inf / -1 unused.
+            `(scores, ids)` of shape (queries, k) with dense scores, best first, ties by lower id,
+            -inf / -1 unused.
         """
         if shortlist is not None:
             check_number("shortlist", shortlist, integer=True, minimum=1)

@@ -35,8 +35,9 @@ class DenseQuery {
   }
 
   // The scores of four rows. Each sum has its own chain of additions, so that none waits for another:
-  // a third faster than one row after the other.
-  void score_four(const BlockView* const* blocks, const uint32_t* rows, float* scores) const {
+  // a third faster than one row after the other. Not inlined, it costs searches one percent.
+  [[gnu::always_inline]] void score_four(const BlockView* const* blocks, const uint32_t* rows,
+                                         float* scores) const {
     if (blocks[0]->wide()) {
       for (int r = 0; r < 4; ++r) scores[r] = score(*blocks[r], rows[r]);
       return;

@@ -57,7 +57,7 @@ class SDHSearch:
             raise ValueError(
                 f"codes of shape {codes.shape}: expected (rows, bits), both at least 1"
             )
-        self._index = SparseIndex.build(_binary("codes", codes), num_threads)
+        self._index = SparseIndex.build(_binary("codes", codes), num_threads=num_threads)
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -43,6 +43,7 @@
 #include "kernels.h"
 #include "prefetch.h"
 #include "scoring.h"
+#include "state.h"
 #include "topk.h"
 
 namespace sparse_embed {
@@ -85,22 +86,6 @@ static_assert(kOtherRoundings >= 2.0 && kSlackPerAddition >= 2 * kRounding,
 // Sums below this do not overflow, whatever their roundings.
 constexpr double kLargestBound = 1e37;
 static_assert(kLargestBound <= std::numeric_limits<float>::max() / 16, "bounds could overflow");
-
-// The rows of an index as the search sees them: blocks of equal size (but for the last one).
-struct Blocks {
-  std::vector<BlockView> views;
-  uint32_t shift = 0;  // a block holds 2^shift rows
-  const std::vector<uint64_t>* removed = nullptr;  // one bit per row, or empty
-
-  uint64_t rows() const {
-    return views.empty() ? 0 : (uint64_t(views.size() - 1) << shift) + views.back().rows();
-  }
-  uint32_t block_of(uint32_t id) const { return id >> shift; }
-  uint32_t local(uint32_t id) const { return id & ((uint32_t(1) << shift) - 1); }
-  bool is_removed(uint32_t id) const {
-    return !removed->empty() && ((*removed)[id / 64] >> (id % 64) & 1);
-  }
-};
 
 // What to accumulate of one query in one block.
 struct Plan {
@@ -236,8 +221,8 @@ class QuerySearch {
                                         work.bounds.data());
     const uint32_t base = b << blocks_.shift;
     for (uint32_t i = 0; i < found; ++i) {
-      const uint32_t id = base + work.found[i];
-      if (!blocks_.is_removed(id)) pool_.push_back(make_key(cut.score(work.bounds[i]), id));
+      const uint32_t row = base + work.found[i];
+      if (!blocks_.is_hidden(row)) pool_.push_back(make_key(cut.score(work.bounds[i]), row));
     }
     adapt(groups * kGroup, found);
     if (pool_.size() >= 4 * k_ + 64) tighten(work);
@@ -261,6 +246,22 @@ class QuerySearch {
     guessed_ = true;
   }
 
+  // Scores these rows, which take the place of all blocks.
+  void run(const std::vector<uint32_t>& rows, Workspace& work) {
+    constexpr size_t kAtOnce = 4096;
+    float least = threshold_;
+    for (size_t begin = 0; begin < rows.size(); begin += kAtOnce) {
+      score_rows(
+          std::min(kAtOnce, rows.size() - begin), work, [&](size_t i) { return rows[begin + i]; },
+          [&](size_t i, float score) {
+            if (score >= least) best_.push_back(make_key(score, rank(rows[begin + i])));
+          });
+      keep_best_and_raise();
+      if (best_.size() == k_) least = std::max(threshold_, key_score(best_[k_ - 1]));
+    }
+    complete_ = true;
+  }
+
   // Scores what is left; then `best_` holds the k best rows with a score above 0 and not below the
   // threshold. Returns false if a guess was wrong: then rows may be missing.
   bool finish(Workspace& work) {
@@ -268,16 +269,16 @@ class QuerySearch {
     return !guessed_ || best_.size() >= k_;
   }
 
-  // The best rows of a finished search, in no particular order, and a way to give them to another
-  // search of the same query in place of its own.
+  // The best rows of a finished search by rank, in no particular order, and a way to give them to
+  // another search of the same query in place of its own.
   std::vector<Key> take_best() { return std::move(best_); }
   void set_best(std::vector<Key> keys) { best_ = std::move(keys); }
 
-  // Writes the k best rows, best first, once all blocks have been searched; rows whose score is not
-  // positive complete them if the threshold allows.
-  void write(Workspace& work, float* scores, int64_t* ids) {
+  // The k best rows by rank, in no particular order, once all blocks have been searched; rows whose
+  // score is not positive complete them if the threshold allows.
+  std::vector<Key>& results(Workspace& work) {
     keep_best(best_, k_);
-    if (best_.size() < k_ && threshold_ <= 0.0f) {
+    if (best_.size() < k_ && threshold_ <= 0.0f && !complete_) {
       if (nonnegative()) {
         append_zero_scores();
       } else {
@@ -285,7 +286,7 @@ class QuerySearch {
         for (uint32_t b = 0; b < blocks_.views.size(); ++b) score_block(b, threshold_, work);
       }
     }
-    write_best(best_, k_, scores, ids);
+    return best_;
   }
 
  private:
@@ -333,8 +334,8 @@ class QuerySearch {
     const uint32_t base = b << blocks_.shift;
     for (uint32_t row = 0; row < blocks_.views[b].rows(); ++row) {
       const float score = work.dense.score(blocks_.views[b], row);
-      if (score >= least && !blocks_.is_removed(base + row)) {
-        best_.push_back(make_key(score, base + row));
+      if (score >= least && !blocks_.is_hidden(base + row)) {
+        best_.push_back(make_key(score, rank(base + row)));
       }
     }
     work.dense.clear(dims_, count_);
@@ -354,11 +355,11 @@ class QuerySearch {
     std::sort(known.begin(), known.end());
     auto at = known.begin();
     const uint64_t rows = blocks_.rows();
-    for (uint32_t id = 0; id < rows && best_.size() < k_; ++id) {
-      if (at != known.end() && *at == id) {
+    for (uint32_t rank = 0; rank < rows && best_.size() < k_; ++rank) {
+      if (at != known.end() && *at == rank) {
         ++at;
-      } else if (!blocks_.is_removed(id)) {
-        best_.push_back(make_key(0.0f, id));
+      } else if (!blocks_.is_hidden(blocks_.ids->row(rank))) {
+        best_.push_back(make_key(0.0f, rank));
       }
     }
   }
@@ -396,9 +397,22 @@ class QuerySearch {
     if (count < pool_.size()) {
       std::nth_element(pool_.begin(), pool_.begin() + count, pool_.end(), std::greater<Key>());
     }
+    const Key* pool = pool_.data();  // a local, which no write can change
+    score_rows(
+        count, work, [pool](size_t i) { return key_id(pool[i]); },
+        [this, pool](size_t i, float score) {
+          if (score >= tau_) best_.push_back(make_key(score, rank(key_id(pool[i]))));
+        });
+    pool_.erase(pool_.begin(), pool_.begin() + std::ptrdiff_t(count));
+  }
+
+  // Calls visit(i, score) for `count` rows, of which row_at(i) is the i-th. They may lie anywhere in
+  // memory, so those that come next are fetched ahead.
+  template <class RowAt, class Visit>
+  void score_rows(size_t count, Workspace& work, RowAt row_at, Visit visit) const {
     constexpr size_t kOffsetsAhead = 24, kDataAhead = 16;
-    auto block = [this](size_t i) { return &blocks_.views[blocks_.block_of(key_id(pool_[i]))]; };
-    auto row = [this](size_t i) { return blocks_.local(key_id(pool_[i])); };
+    auto block = [&](size_t i) { return &blocks_.view_of(row_at(i)); };
+    auto row = [&](size_t i) { return blocks_.local(row_at(i)); };
     auto fetch_offsets = [&](size_t i) {
       if (i < count) DenseQuery::prefetch_offsets(*block(i), row(i));
     };
@@ -419,13 +433,12 @@ class QuerySearch {
         rows[j] = row(std::min(i + j, count - 1));
       }
       work.dense.score_four(blocks, rows, scores);
-      for (size_t j = 0; j < 4 && i + j < count; ++j) {
-        if (scores[j] >= tau_) best_.push_back(make_key(scores[j], key_id(pool_[i + j])));
-      }
+      for (size_t j = 0; j < 4 && i + j < count; ++j) visit(i + j, scores[j]);
     }
     work.dense.clear(dims_, count_);
-    pool_.erase(pool_.begin(), pool_.begin() + std::ptrdiff_t(count));
   }
+
+  uint32_t rank(uint32_t row) const { return blocks_.ids->rank(row); }
 
   void keep_best_and_raise() {
     if (best_.size() < k_) return;
@@ -456,8 +469,9 @@ class QuerySearch {
   double norm_ = 0.0, weight_sum_ = 0.0, mean_weight_ = 0.0;
   double thrift_ = 1.0;  // how much is left out; see make_plan and adapt
   bool nonnegative_ = true, guessed_ = false;
-  std::vector<Key> pool_;  // (upper bound of the score, id) of candidates not yet scored
-  std::vector<Key> best_;  // (score, id) of rows that may belong to the result
+  bool complete_ = false;  // whether rows whose score is not positive were looked at, too
+  std::vector<Key> pool_;  // (upper bound of the score, row) of candidates not yet scored
+  std::vector<Key> best_;  // (score, rank) of rows that may belong to the result
 };
 
 }  // namespace sparse_embed

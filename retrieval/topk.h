@@ -1,8 +1,9 @@
 // Results as sortable integers, and selection of the k best of them.
 //
 // A result is one 64-bit key: the score's bits, made to order as an unsigned number, above the
-// complement of the row id. Comparing keys compares (score, then lower id first), so every search
-// in this package selects and sorts by the same total order and breaks ties in the same way.
+// complement of a 32-bit id. Comparing keys compares (score, then lower id first), so every search
+// in this package selects and sorts by the same total order and breaks ties in the same way. Where
+// ids have more bits, keys hold ranks, which order as the ids do (ids.h).
 #pragma once
 
 #include <algorithm>

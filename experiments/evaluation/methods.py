@@ -219,7 +219,7 @@ def _cut(vectors: Any, keep: int | None) -> Any:
 
 def _sparse_index(vectors: Any, keep: int | None, num_threads: int) -> retrieval.SparseIndex:
     """Returns the inverted index over rows cut to `keep` values."""
-    return retrieval.SparseIndex.build(_cut(vectors, keep), num_threads)
+    return retrieval.SparseIndex.build(_cut(vectors, keep), num_threads=num_threads)
 
 
 def _sparse_metrics(

@@ -78,7 +78,9 @@ for signed in (False, True):
                 lambda failed: assert_same(index.search(queries, k, threshold), wanted),
             )
         with_every_failure(
-            f"build {kind}", lambda: SparseIndex.build(csr, threads), lambda failed: None
+            f"build {kind}",
+            lambda: SparseIndex.build(csr, num_threads=threads),
+            lambda failed: None,
         )
         wanted = Algorithm1(csr).search(queries, 400, None)
 
@@ -93,7 +95,46 @@ for signed in (False, True):
             assert changed.shape[0] == (300 if failed else 390), changed.shape
             assert_same(changed.search(queries, 400), wanted if failed else more_wanted)
 
-        with_every_failure(f"add {kind}", lambda: changed.add(more, threads), unchanged, fresh)
+        with_every_failure(
+            f"add {kind}", lambda: changed.add(more, num_threads=threads), unchanged, fresh
+        )
+        other_ids = np.random.default_rng(0).permutation(90) + 300
+        order = np.argsort(np.append(np.arange(300), other_ids))
+        more_wanted = Algorithm1(both[order]).search(queries, 400, None)
+        with_every_failure(
+            f"add ids {kind}", lambda: changed.add(more, other_ids, threads), unchanged, fresh
+        )
+        other = SparseIndex(40, block_rows=64)
+        other.add(more, other_ids)
+        with_every_failure(f"merge {kind}", lambda: changed.merge(other, threads), unchanged, fresh)
+
+        def fresh_with_gaps():
+            fresh()
+            changed.remove(np.arange(0, 300, 3))
+
+        def compacted(failed):
+            assert changed.shape[0] == (300 if failed else 200), changed.shape
+            assert_same(changed.search(queries, 400), gaps_wanted)
+
+        fresh_with_gaps()
+        gaps_wanted = changed.search(queries, 400)
+        with_every_failure(
+            f"compact {kind}", lambda: changed.compact(threads), compacted, fresh_with_gaps
+        )
+        changed.add(more, other_ids)
+        for some in (np.arange(3), np.arange(300)):
+            for call in (changed.search, changed.range_search):
+                arguments = (queries, 30, 0.25) if call == changed.search else (queries, 0.25)
+                filtered_wanted = call(*arguments, allowed=some)
+                with_every_failure(
+                    f"{call.__name__} {len(some)} {kind}",
+                    lambda: call(*arguments, num_threads=threads, allowed=some),
+                    lambda failed: assert_same(call(*arguments, allowed=some), filtered_wanted),
+                )
+    with_every_failure(
+        f"reconstruct signed={signed}", lambda: changed.reconstruct(other_ids), lambda failed: None
+    )
+    fresh()
 
     def kept(failed):
         assert len(changed) == (300 if failed else 298)
@@ -101,6 +142,7 @@ for signed in (False, True):
             assert_same(changed.search(queries, 400), wanted)
     with_every_failure(f"remove signed={signed}", lambda: changed.remove([3, 77]), kept, fresh)
     path = sys.argv[3]
+    index.merge(other)
     now = index.search(queries, 400)
     index.save(path)
     def whole_file(failed):
@@ -206,6 +248,37 @@ def test_rows_may_be_added_and_removed_by_several_threads():
         assert (
             np.isin(found[:, 0], ids[1::2]) | (scores[:, 0] >= kept.multiply(kept).sum(1))
         ).all()
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+def test_a_loaded_index_may_be_compacted_while_others_search(mmap, tmp_path):
+    """The memory of the file is let go of by the last search that uses it, on any thread."""
+    csr, queries = random_rows(2000), random_rows(5, density=0.5, seed=99)
+    index = SparseIndex(40, block_rows=64)
+    index.add(csr, ids=np.arange(2000)[::-1])
+    index.remove(np.arange(0, 2000, 3))
+    wanted = index.search(queries, 50)
+    index.save(tmp_path / "x.index")
+    for _ in range(10):
+        loaded = SparseIndex.load(tmp_path / "x.index", mmap=mmap)
+        stop, problems = threading.Event(), []
+
+        def search(loaded=loaded, stop=stop, problems=problems):
+            while not stop.is_set():
+                found = loaded.search(queries, 50, num_threads=2)
+                if not all(np.array_equal(a, b) for a, b in zip(found, wanted, strict=True)):
+                    problems.append(found)
+
+        threads = [threading.Thread(target=search) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        loaded.compact(num_threads=2)
+        stop.set()
+        for thread in threads:
+            thread.join()
+        assert problems == []
+        assert loaded.shape[0] == len(index)
+        assert_same(loaded.search(queries, 50), wanted)
 
 
 def child(index, queries, pipe):

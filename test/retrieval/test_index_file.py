@@ -10,7 +10,10 @@ import pytest
 import scipy.sparse
 
 from sparse_embed.retrieval import SparseIndex, index_file
-from sparse_embed.retrieval.index_file import ENTRY, HEADER, IndexFileError
+from sparse_embed.retrieval.index_file import ENTRY, HEADER, OLD_HEADER, IndexFileError
+
+NEXT_ID = 6  # which field of the header it is
+IDS, ROWS, RANKS = 2, 3, 4  # sections
 
 
 @pytest.fixture
@@ -20,6 +23,18 @@ def index():
     made = SparseIndex(20, block_rows=64)
     made.add(csr)
     made.remove([3, 77])
+    return made
+
+
+@pytest.fixture
+def own_ids(index):
+    """An index whose ids are in no order; one of them was removed and given again."""
+    rng = np.random.default_rng(2)
+    made = SparseIndex(20, block_rows=64)
+    made.merge(index)
+    made.add(index.reconstruct([5, 6, 9, 8]), ids=[3, 400, 2**40, 77])
+    made.remove([5, 400])
+    made.add(rng.random((60, 20)), ids=[5, 400, *rng.permutation(10**6)[:58] + 1000])
     return made
 
 
@@ -34,6 +49,7 @@ def test_round_trip(tmp_path, index, queries, mmap):
     loaded = SparseIndex.load(tmp_path / "a.index", mmap=mmap)
     assert loaded.shape == index.shape
     assert len(loaded) == len(index) == 298
+    np.testing.assert_array_equal(loaded.ids, index.ids)
     assert loaded.nbytes == index.nbytes
     np.testing.assert_array_equal(loaded.flops(queries), index.flops(queries))
     for a, b in zip(loaded.search(queries, 20), index.search(queries, 20), strict=True):
@@ -49,6 +65,55 @@ def test_round_trip(tmp_path, index, queries, mmap):
     loaded.save(tmp_path / "a.index")  # over the file it is mapped from
     again = SparseIndex.load(tmp_path / "a.index", verify=True)
     np.testing.assert_array_equal(again.search(queries, 9)[1], index.search(queries, 9)[1])
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+def test_ids_round_trip(tmp_path, own_ids, queries, mmap):
+    own_ids.save(tmp_path / "a.index")
+    loaded = SparseIndex.load(tmp_path / "a.index", mmap=mmap, verify=True)
+    assert loaded.nbytes == own_ids.nbytes
+    for _ in range(2):
+        np.testing.assert_array_equal(loaded.ids, own_ids.ids)
+        for a, b in zip(loaded.search(queries, 400), own_ids.search(queries, 400), strict=True):
+            np.testing.assert_array_equal(a, b)
+        for one in (loaded, own_ids):
+            assert one.add(queries)[0] > 2**40
+            one.remove([3, 400])
+            one.add(queries[:1], [3])
+    loaded.save(tmp_path / "a.index")
+    own_ids.save(tmp_path / "b.index")
+    assert (tmp_path / "a.index").read_bytes() == (tmp_path / "b.index").read_bytes()
+
+
+def as_version_1(content):
+    """The same index of default ids as an old release wrote it."""
+    _, sections = sections_of(content)
+    header = list(HEADER.unpack(content[: HEADER.size]))
+    kept = [content[offset : offset + size] for offset, size in [*sections[:2], *sections[5:]]]
+    place = OLD_HEADER.size + ENTRY.size * len(kept) + index_file.CHECKSUM.size
+    entries, body = b"", b""
+    for section in kept:
+        gap = -place % index_file.ALIGNMENT
+        entries += ENTRY.pack(place + gap, len(section), zlib.crc32(section), 0)
+        body += bytes(gap) + section
+        place += gap + len(section)
+    del header[NEXT_ID]
+    header[2:4], header[-1] = [1, place], len(kept)
+    start = OLD_HEADER.pack(*header) + entries
+    return start + index_file.CHECKSUM.pack(zlib.crc32(start)) + body
+
+
+def test_files_of_version_1_are_read(tmp_path, index, queries):
+    index.save(tmp_path / "a.index")
+    content = as_version_1((tmp_path / "a.index").read_bytes())
+    (tmp_path / "old.index").write_bytes(content)
+    loaded = SparseIndex.load(tmp_path / "old.index", verify=True)
+    np.testing.assert_array_equal(loaded.ids, index.ids)
+    for a, b in zip(loaded.search(queries, 20), index.search(queries, 20), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert loaded.add(queries)[0] == 300
+    for length in (50, OLD_HEADER.size, OLD_HEADER.size + 5, len(content) - 1):
+        assert all(try_damaged(tmp_path / "b.index", content[:length], queries)), length
 
 
 @pytest.mark.parametrize("shape", [(0, 7), (5, 0), (0, 0)])
@@ -104,10 +169,13 @@ def refuses(path, queries, mmap, verify):
     except IndexFileError as error:
         return str(path) in str(error)
     loaded.search(queries, 20)
-    loaded.search(queries, 20, 0.1)
-    loaded.search(-queries, 400)
-    loaded.add(queries)
-    loaded.remove([0, 100])
+    loaded.search(queries, 20, 0.1, allowed=np.arange(200))
+    loaded.search(-queries, 400, forbidden=[7])
+    loaded.range_search(queries, 0.5)
+    loaded.reconstruct(loaded.ids)
+    loaded.add(queries, [2**50, 2**20, 2**30, 2**51])
+    loaded.remove(loaded.ids[[0, 100]])
+    loaded.compact()
     return False
 
 
@@ -124,14 +192,16 @@ def sections_of(content):
     return end, [entry[:2] for entry in ENTRY.iter_unpack(content[HEADER.size : end])]
 
 
-def test_every_flipped_bit_is_noticed_and_none_is_dangerous(tmp_path, index, queries):
-    index.save(tmp_path / "a.index")
+@pytest.mark.parametrize("kind", ["index", "own_ids"])
+def test_every_flipped_bit_is_noticed_and_none_is_dangerous(tmp_path, queries, kind, request):
+    request.getfixturevalue(kind).save(tmp_path / "a.index")
     content = (tmp_path / "a.index").read_bytes()
     end, sections = sections_of(content)
     rng = np.random.default_rng(0)
     places = {8 * byte + int(rng.integers(8)) for byte in range(end + 4)}
     for offset, size in sections:  # block headers and offsets densely, the rest at random
-        places |= {8 * (offset + int(b)) + int(rng.integers(8)) for b in range(min(size, 160))}
+        dense = range(min(size, 160))
+        places |= {8 * (offset + int(b)) + int(rng.integers(8)) for b in dense}
         if size:
             places |= {8 * offset + int(bit) for bit in rng.integers(8 * size, size=60)}
     assert len(places) > 1000
@@ -142,7 +212,7 @@ def test_every_flipped_bit_is_noticed_and_none_is_dangerous(tmp_path, index, que
         read, verified, trusted = try_damaged(tmp_path / "b.index", bytes(damaged), queries)
         assert read, f"bit {bit} was not noticed"
         assert verified, f"bit {bit} was not noticed"
-        if not any(bit // 8 in section for section in covered[2:]):
+        if not any(bit // 8 in section for section in covered[IDS:]):
             assert trusted, f"bit {bit} of header, table or small section was not noticed"
 
 
@@ -166,7 +236,7 @@ def test_wrong_lengths_with_a_right_checksum_are_refused(tmp_path, index, querie
     header = list(HEADER.unpack(content[: HEADER.size]))
     rng = np.random.default_rng(0)
     cases = []
-    for field in range(3, len(header)):
+    for field in {*range(3, len(header))} - {NEXT_ID}:  # any next id is right that no row has
         for value in (
             0,
             1,
@@ -238,10 +308,10 @@ def test_blocks_that_share_their_bytes_are_refused(tmp_path):
     content = (tmp_path / "a.index").read_bytes()
 
     def share(header, entries, body):
-        entries[3] = entries[2]
+        entries[6] = entries[5]
 
     (tmp_path / "b.index").write_bytes(forged(content, share))
-    with pytest.raises(IndexFileError, match="section 3 does not lie in its place"):
+    with pytest.raises(IndexFileError, match="section 6 does not lie in its place"):
         SparseIndex.load(tmp_path / "b.index")
     (tmp_path / "c.index").write_bytes(forged(content, lambda *parts: None))
     assert SparseIndex.load(tmp_path / "c.index").shape == (128, 4)
@@ -259,4 +329,71 @@ def test_removed_rows_beyond_the_last_are_refused(tmp_path, index):
 
     (tmp_path / "b.index").write_bytes(forged((tmp_path / "a.index").read_bytes(), remove_too_much))
     with pytest.raises(IndexFileError, match="removed that the index does not have"):
+        SparseIndex.load(tmp_path / "b.index")
+
+
+def changed(section, values):
+    """Writes other values to a section and mends its checksum."""
+
+    def change(header, entries, body):
+        offset, size = entries[section][:2]
+        array = np.frombuffer(bytes(body[offset : offset + size]), values.dtype).copy()
+        array[: len(values)] = values
+        body[offset : offset + size] = array.tobytes()
+        entries[section][2] = zlib.crc32(array.tobytes())
+
+    return change
+
+
+def next_id(value):
+    def change(header, entries, body):
+        header[NEXT_ID] = value
+
+    return change
+
+
+def emptied(*sections):
+    """Lets sections claim to be empty."""
+
+    def change(header, entries, body):
+        for section in sections:
+            entries[section][1:3] = [0, 0]
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (changed(IDS, np.int64([-1])), "the ids do not rise"),
+        (changed(IDS, np.int64([1, 0])), "the ids do not rise"),
+        (changed(IDS, np.int64([1, 1])), "two rows have the same id"),
+        (changed(ROWS, np.uint32([2**32 - 1])), "the order of the rows is damaged"),
+        (changed(ROWS, np.uint32([364])), "the order of the rows is damaged"),
+        (changed(ROWS, np.uint32([1])), "the order of the rows is damaged"),
+        (changed(RANKS, np.uint32([2**32 - 1])), "the order of the rows is damaged"),
+        (emptied(ROWS), "the order of the rows is incomplete"),
+        (emptied(RANKS), "the order of the rows is incomplete"),
+        (next_id(2**40), "the next id has been given out"),
+        (next_id(0), "the next id has been given out"),
+        (next_id(2**63 + 1), "the next id has been given out"),
+    ],
+)
+def test_damaged_ids_are_refused(tmp_path, own_ids, change, message):
+    own_ids.save(tmp_path / "a.index")
+    (tmp_path / "b.index").write_bytes(forged((tmp_path / "a.index").read_bytes(), change))
+    for mmap in (True, False):
+        with pytest.raises(IndexFileError, match=f"b.index: the ids are damaged: {message}"):
+            SparseIndex.load(tmp_path / "b.index", mmap=mmap, verify=True)
+
+
+def test_ids_of_the_wrong_length_are_refused(tmp_path, own_ids):
+    own_ids.save(tmp_path / "a.index")
+
+    def shorten(header, entries, body):
+        offset, size = entries[IDS][:2]
+        entries[IDS][1:3] = [size - 8, zlib.crc32(bytes(body[offset : offset + size - 8]))]
+
+    (tmp_path / "b.index").write_bytes(forged((tmp_path / "a.index").read_bytes(), shorten))
+    with pytest.raises(IndexFileError, match="the ids have the wrong length"):
         SparseIndex.load(tmp_path / "b.index")

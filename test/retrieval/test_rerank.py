@@ -71,6 +71,30 @@ def test_two_stage_reorders_the_shortlist():
     assert (ids != shortlist[:, :3]).any(axis=1).sum() > 4
 
 
+@pytest.mark.parametrize("kernels", available_kernels())
+def test_ids_of_ones_own_are_those_of_the_index(kernels):
+    """Rows in another order, under other ids; half of all dense rows tie."""
+    rng = np.random.default_rng(0)
+    dense = rng.choice([0.0, 1.0], (200, 6)).astype(np.float32)
+    ids = rng.permutation(2**40 + np.arange(300))[:200]
+    by_id = np.argsort(ids)
+    plain = TwoStage(SparseIndex.build(dense[by_id]), Reranker(dense[by_id], kernels))
+    wanted = plain.search(dense[:9], dense[:9], k=30, shortlist=100)
+    order = rng.permutation(200)
+    index = SparseIndex.build(dense, ids)
+    own = TwoStage(index, Reranker(dense[order], kernels, ids[order]))
+    for _ in range(2):
+        scores, found = own.search(dense[:9], dense[:9], k=30, shortlist=100)
+        np.testing.assert_array_equal(scores, wanted[0])
+        np.testing.assert_array_equal(found, ids[by_id][wanted[1]])
+        index.add(2 * dense[:1], [7])  # a row that comes and goes
+        index.remove([7])
+        index.compact()
+    TwoStage(index, Reranker(np.append(dense, dense[:1], axis=0), ids=[*ids, 7]))
+    found = own.search(dense[:1], dense[:1], k=5, threshold=100)[1]
+    assert (found == -1).all()
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -82,6 +106,17 @@ def test_two_stage_reorders_the_shortlist():
         (lambda: _reranker().rerank(np.zeros((1, 4)), [[0], [1]], 1), "ids has shape"),
         (lambda: _reranker().rerank(np.zeros((1, 4)), [[0]], 0), "k=0"),
         (lambda: TwoStage(SparseIndex.build(np.eye(2)), _reranker()), "the index has 2 rows"),
+        (lambda: _reranker(ids=[1, 2]), r"ids has shape \(2,\): expected \(3,\)"),
+        (lambda: _reranker(ids=[1, 2, -1]), "ids holds -1: expected ids >= 0"),
+        (lambda: _reranker(ids=[5, 2, 5]), "ids holds 5 twice"),
+        (
+            lambda: _reranker(ids=[5, 2, 7]).rerank(np.zeros((1, 4)), [[7, -1, 3]], 1),
+            "ids holds 3: expected ids of the reranker's rows",
+        ),
+        (
+            lambda: TwoStage(SparseIndex.build(np.eye(3)), _reranker(ids=[0, 1, 7])),
+            "the index has the id 2: expected ids of the reranker's rows",
+        ),
     ],
 )
 def test_bad_arguments_are_named(call, message):
@@ -89,5 +124,5 @@ def test_bad_arguments_are_named(call, message):
         call()
 
 
-def _reranker():
-    return Reranker(np.zeros((3, 4), np.float32))
+def _reranker(ids=None):
+    return Reranker(np.zeros((3, 4), np.float32), ids=ids)

@@ -15,7 +15,7 @@ _WAYS = list(itertools.product((False, True), (True, False)))  # mmap, verify
 
 
 def seeds() -> list[Parts]:
-    """Small indexes, signed and not, with removed rows, empty, and of many dimensions."""
+    """Small indexes, signed and not, with removed rows, empty, of many dimensions, with own ids."""
     rng = np.random.default_rng(0)
     dense = rng.exponential(size=(150, 12)) * (rng.random((150, 12)) < 0.4)
     signed = dense * rng.choice([-1, 1], dense.shape)
@@ -28,10 +28,20 @@ def seeds() -> list[Parts]:
         index.add(rows)
         if len(rows) > 3:
             index.remove([1, len(rows) - 1])
-        made.append(b"".join(index.__reduce__()[1][1:2]))
-    forms = [{"file": content} for content in made[:3]]
+        made.append(_content(index))
+    for ids in (np.arange(150) * 3, rng.permutation(10**6)[:150], np.arange(150)[::-1]):
+        index = SparseIndex(12, block_rows=64)
+        index.add(signed, ids)
+        index.remove(ids[:5])
+        index.add(signed[:3], ids[:3])
+        made.append(_content(index))
+    forms = [{"file": content} for content in [*made[:3], made[-2]]]
     forms += [_pieces(content) for content in made]
     return forms + [_sections(content) for content in made]
+
+
+def _content(index: SparseIndex) -> bytes:
+    return index.__reduce__()[1][1]
 
 
 def attempt(parts: Parts, folder: pathlib.Path) -> None:
@@ -61,7 +71,10 @@ def attempt(parts: Parts, folder: pathlib.Path) -> None:
 def _use(index: SparseIndex, folder: pathlib.Path) -> list[np.ndarray]:
     """All that one does with an index; returns what was found."""
     rows, dims = index.shape
-    assert 0 <= len(index) <= rows
+    known = index.ids
+    assert 0 <= len(index) == len(known) <= rows
+    assert (np.diff(known) > 0).all(), "two rows have one id"
+    assert all(one in index for one in known[:3])
     assert index.nbytes >= 0
     queries = np.zeros((3, dims), np.float32)
     queries[0, : min(dims, 8)] = 0.5
@@ -71,29 +84,40 @@ def _use(index: SparseIndex, folder: pathlib.Path) -> list[np.ndarray]:
     for k, threshold in ((1, None), (7, 0.1), (rows + 2, None), (5, -3.0)):
         for threads in (1, 3):
             found += index.search(queries, k, threshold, threads)
-            _check(*found[-2:], rows)
+            _check(*found[-2:], known)
+    for some in (known[:2], known[::2]):
+        found += index.search(queries, 5, 0.1, allowed=some)
+        _check(*found[-2:], some)
+        found += index.search(queries, 5, forbidden=some)
+        _check(*found[-2:], np.setdiff1d(known, some))
+        found += index.range_search(queries, 0.1, allowed=some)
+    assert index.reconstruct(known[::-1]).shape == (len(known), dims)
     assert index.flops(queries).shape == (3,)
     index.save(folder / "same.index")
     again = SparseIndex.load(folder / "same.index", verify=True)
     assert (again.shape, len(again)) == (index.shape, len(index))
     assert pickle.loads(pickle.dumps(index)).shape == index.shape
-    ids = index.add(queries)
-    np.testing.assert_array_equal(ids, np.arange(rows, rows + 3))
-    left = len(index)
-    removed = np.unique([0, rows // 2, rows])
-    assert 1 <= index.remove(removed) <= len(removed)
-    assert left - len(removed) <= len(index) < left
-    scores, ids = index.search(queries, rows + 3)
-    _check(scores, ids, rows + 3)
-    assert not np.isin(ids, removed).any(), "a removed row was found"
+    free = np.setdiff1d([5, 7, *range(2**40, 2**40 + 8)], known)[:3]
+    np.testing.assert_array_equal(index.add(queries, free[::-1]), free[::-1])
+    if index.ids[-1] < 2**62:
+        ids = index.add(queries)
+        assert ids[0] > index.ids[-4], "a new row got an id that was given before"
+    left = index.ids
+    removed = left[[0, len(left) // 2, -1]]
+    assert index.remove(removed) == 3
+    assert len(index) == len(left) - 3
+    scores, ids = index.search(queries, rows + 6)
+    _check(scores, ids, np.setdiff1d(left, removed))
+    index.compact()
+    np.testing.assert_equal(index.search(queries, rows + 6), (scores, ids))
     index.save(folder / "more.index")
     more = SparseIndex.load(folder / "more.index", verify=True)
     assert (more.shape, len(more)) == (index.shape, len(index))
     return [*found, scores, ids, *more.search(queries, 9)]
 
 
-def _check(scores: np.ndarray, ids: np.ndarray, rows: int) -> None:
-    assert ((ids >= -1) & (ids < rows)).all(), "an id that no row has"
+def _check(scores: np.ndarray, ids: np.ndarray, known: np.ndarray) -> None:
+    assert np.isin(ids, [-1, *known]).all(), "an id that no row has"
     for row_scores, row in zip(scores, ids, strict=True):
         places = row >= 0
         assert len(np.unique(row[places])) == places.sum(), "a row was found twice"

@@ -1,5 +1,6 @@
 """What one does with an index, in any order and with odd values, against Algorithm 1."""
 
+import itertools
 import pathlib
 import pickle
 from typing import Any, NamedTuple
@@ -48,8 +49,12 @@ _FORMS = (
 _DAMAGES = ("nan", "inf", "-inf", "beyond", "column", "negative", "offsets", "end", "flat", "wider")
 _NOT_COUNTS = (0, -1, True, 1.5, "3", None, 2**32, 2**70, float("nan"), np.float64(2))
 _NOT_SCORES = (float("nan"), float("inf"), -float("inf"), "x", True, 1j, [0.5])
-_NOT_IDS = ([-1], [2**31], [0.0], ["a"], None, [[0]], [True], 2**63)
+_NOT_IDS = ([-1], [2**62], [0.0], ["a"], None, [[0]], [True], 2**63)
+_NOT_NEW_IDS = ([-1], [0.0], ["a"], [[0]], [True], [2**63], 7, [], [2**62, 2**62 + 1])
+_NOT_FILTERS = ([0.0], ["a"], [[0]], [[True]], [None], {0: 1})
 _SCORES = (None, 0.25, 0, 1e-45, -1e-45, -0.5, 1e38, 1e39, -1e39, np.float32(0.1), np.int8(1))
+
+_ACTIONS = ("add", "search", "search", "remove", "move", "refuse", "build", "merge", "compact")
 
 Values = tuple[tuple[float, float], bool]  # exponents of ten, whether some are negative
 
@@ -66,48 +71,146 @@ def seeds() -> list[Parts]:
     return choices.seeds(160)
 
 
+class Model:
+    """The rows that an index should have, by rising id."""
+
+    def __init__(self, dims: int):
+        self.rows = scipy.sparse.csr_array((0, dims), dtype=np.float32)
+        self.ids = np.empty(0, np.int64)
+        self.next_id = 0
+        self.stored = 0  # rows, those removed included
+
+    def add(self, rows: Any, ids: np.ndarray) -> None:
+        """Adds rows of new ids."""
+        order = np.argsort(np.append(self.ids, ids))
+        self.rows = scipy.sparse.csr_array(scipy.sparse.vstack([self.rows, rows], "csr"))[order]
+        self.ids = np.append(self.ids, ids)[order]
+        self.next_id = max(self.next_id, int(ids.max(initial=-1)) + 1)
+        self.stored += len(ids)
+
+    def keep(self, kept: np.ndarray) -> None:
+        """Removes the rows that are not kept."""
+        self.rows, self.ids = self.rows[np.flatnonzero(kept)], self.ids[kept]
+
+    def search(self, queries: Any, threshold: Any, visible: np.ndarray) -> list[tuple[Any, Any]]:
+        """Scores and ids of all rows that each query should find among those visible."""
+        ids = np.append(self.ids[visible], -1)
+        rows = self.rows[np.flatnonzero(visible)]
+        found = algorithm1_search(rows, queries, max(rows.shape[0], 1), threshold)
+        return [
+            (scores[places >= 0], ids[places[places >= 0]])
+            for scores, places in zip(*found, strict=True)
+        ]
+
+
 def attempt(parts: Parts, folder: pathlib.Path) -> None:
     """Builds an index and does up to ten things with it; each is compared with the model."""
     choice = Choices(parts)
     dims = choice.pick((5, 1, 0, 17, 300, 70000))
     usual = choice.pick(_EXPONENTS), choice.chance(2)
-    index: SparseIndex = SparseIndex(dims, choice.pick((64, 128, 32768)))
-    model = scipy.sparse.csr_array((0, dims), dtype=np.float32)
-    removed: set[int] = set()
+    index, model = SparseIndex(dims, choice.pick((64, 128, 32768))), Model(dims)
     for _ in range(2 + choice.number(9)):
-        action = choice.pick(("add", "search", "search", "remove", "move", "refuse", "build"))
+        action = choice.pick(_ACTIONS)
         if action == "add":
-            model = _add(choice, index, model, usual)
-        elif action == "build" and not model.shape[0]:
-            given = _matrix(choice, dims, usual)
-            if given.meaning is not None:
-                index, model = SparseIndex.build(given.matrix, choice.pick((1, 3))), given.meaning
+            _add(choice, index, model, usual)
+        elif action == "build" and not model.stored:
+            index = _build(choice, index, model, usual)
         elif action == "search":
-            _search(choice, index, model, removed, usual)
+            _search(choice, index, model, usual)
         elif action == "remove":
-            _remove(choice, index, removed)
+            _remove(choice, index, model)
+        elif action == "compact":
+            index.compact(choice.pick((1, 2)))
+            model.stored = len(model.ids)
+        elif action == "merge":
+            _merge(choice, index, model, usual)
         elif action == "move":
             index = _move(choice, index, folder)
         elif action == "refuse":
-            _refuse(choice, index)
-        assert index.shape == model.shape
-        assert len(index) == model.shape[0] - len(removed)
+            _refuse(choice, index, model)
+        assert index.shape == (model.stored, dims)
+        assert len(index) == len(model.ids)
+    np.testing.assert_array_equal(index.ids, model.ids)
+    rows = index.reconstruct(model.ids)
+    assert (rows != model.rows).nnz == 0, "rows are not those that were added"
 
 
-def _add(choice: Choices, index: SparseIndex, model: Any, usual: Values) -> Any:
+def _new_ids(choice: Choices, model: Model, count: int) -> np.ndarray | None:
+    """None, or ids that no row has: in a row, shuffled, anywhere, perhaps of removed rows."""
+    way = choice.pick(("default", "shuffled", "anywhere", "low", "rising"))
+    rng = choice.generator()
+    if way == "default":
+        return None
+    if way == "rising":
+        return model.next_id + np.sort(rng.choice(4 * count + 1, count, replace=False))
+    most = {"shuffled": 2 * count, "anywhere": 2**61, "low": count}[way] + len(model.ids)
+    drawn = np.unique(rng.integers(most, size=4 * count + 8))
+    free = rng.permutation(np.setdiff1d(drawn, model.ids))[:count]
+    return free.astype(np.int64) if len(free) == count else None
+
+
+def _add(choice: Choices, index: SparseIndex, model: Model, usual: Values) -> None:
     given = _matrix(choice, index.shape[1], usual)
     threads = choice.pick((1, 2, 7))
     if given.meaning is None:
-        _refused(index.add, given.matrix, threads)
-        return model
-    ids = index.add(given.matrix, threads)
-    np.testing.assert_array_equal(ids, model.shape[0] + np.arange(given.meaning.shape[0]))
-    return scipy.sparse.csr_array(scipy.sparse.vstack([model, given.meaning], "csr"))
+        _refused(index.add, given.matrix, None, threads)
+        return
+    count = given.meaning.shape[0]
+    ids = _new_ids(choice, model, count)
+    found = index.add(given.matrix, ids, threads)
+    wanted = model.next_id + np.arange(count) if ids is None else ids
+    np.testing.assert_array_equal(found, wanted)
+    model.add(given.meaning, wanted)
 
 
-def _search(
-    choice: Choices, index: SparseIndex, model: Any, removed: set[int], usual: Values
-) -> None:
+def _build(choice: Choices, index: SparseIndex, model: Model, usual: Values) -> SparseIndex:
+    given = _matrix(choice, index.shape[1], usual)
+    if given.meaning is None:
+        return index
+    threads = choice.pick((1, 3))
+    count = given.meaning.shape[0]
+    model.add(given.meaning, np.arange(count))
+    if not choice.chance(2):
+        return SparseIndex.build(given.matrix, num_threads=threads)
+    ends = np.unique([0, *choice.generator().integers(count + 1, size=3), count])
+    parts = [given.meaning[low:high] for low, high in itertools.pairwise(ends)]
+    return SparseIndex.build(iter(parts or [given.meaning]), num_threads=threads)
+
+
+def _merge(choice: Choices, index: SparseIndex, model: Model, usual: Values) -> None:
+    given = _matrix(choice, index.shape[1], usual)
+    if given.meaning is None:
+        return
+    count = given.meaning.shape[0]
+    ids = _new_ids(choice, model, count)
+    ids = model.next_id + np.arange(count) if ids is None else ids
+    other = SparseIndex(index.shape[1], choice.pick((64, 128)))
+    other.add(given.matrix, ids)
+    gone = choice.number(max(count, 1))
+    other.remove(ids[:gone])
+    index.merge(other, choice.pick((1, 2)))
+    model.add(given.meaning[gone:], ids[gone:])
+    model.next_id = max(model.next_id, int(ids.max(initial=-1)) + 1)
+    if len(model.ids):
+        _refused(index.merge, index)
+
+
+def _filter(choice: Choices, model: Model) -> tuple[dict[str, Any], np.ndarray]:
+    """Arguments that choose rows, and which rows of the model they mean."""
+    way = choice.pick(("all", "allowed", "forbidden"))
+    if way == "all":
+        return {}, np.ones(len(model.ids), bool)
+    rng = choice.generator()
+    chosen = rng.random(len(model.ids)) < choice.pick((0.5, 0.02, 0.98))
+    unknown = np.array(choice.pick(([], [-1, 2**62])), np.int64)
+    argument = rng.permutation(np.append(model.ids[chosen], unknown))
+    if choice.chance(2) and model.next_id < 10**6:
+        argument = np.zeros(model.next_id + choice.pick((0, 9)), bool)
+        argument[model.ids[chosen]] = True
+    return {way: argument}, chosen if way == "allowed" else ~chosen
+
+
+def _search(choice: Choices, index: SparseIndex, model: Model, usual: Values) -> None:
     given = _matrix(choice, index.shape[1], usual, rows=(1, 3, 0, 20))
     k = choice.pick((1, 2, 10, np.int64(3), np.uint8(200), 1000, 100_000))
     threshold = choice.pick(_SCORES)
@@ -116,33 +219,44 @@ def _search(
     if given.meaning is None:
         _refused(index.search, given.matrix, k, threshold, threads)
         return
+    how, visible = _filter(choice, model)
     with np.errstate(over="ignore"):  # a threshold beyond float32
-        scores, ids = index.search(given.matrix, k, threshold, threads)
-        every = algorithm1_search(model, given.meaning, max(model.shape[0], 1), threshold)
+        scores, ids = index.search(given.matrix, k, threshold, threads, **how)
+        wanted = model.search(given.meaning, threshold, visible)
     assert scores.shape == ids.shape == (given.meaning.shape[0], k)
     assert (scores.dtype, ids.dtype) == (np.float32, np.int64)
-    for row, (row_scores, row_ids) in enumerate(zip(*every, strict=True)):
-        left = (row_ids >= 0) & ~np.isin(row_ids, list(removed))
-        count = min(int(left.sum()), int(k))
-        np.testing.assert_array_equal(ids[row, :count], row_ids[left][:count])
-        same = scores[row, :count].view(np.uint32) == row_scores[left][:count].view(np.uint32)
-        assert same.all(), "scores differ from those of Algorithm 1"
+    for row, (row_scores, row_ids) in enumerate(wanted):
+        count = min(len(row_ids), int(k))
+        _same(scores[row, :count], ids[row, :count], row_scores[:count], row_ids[:count])
         assert (ids[row, count:] == -1).all(), "results beyond those of Algorithm 1"
         assert (scores[row, count:] == -np.inf).all(), "a score in an unused place"
+    if threshold is not None:
+        with np.errstate(over="ignore"):
+            offsets, scores, ids = index.range_search(given.matrix, threshold, threads, **how)
+        assert offsets.tolist() == np.cumsum([0, *(len(one[1]) for one in wanted)]).tolist()
+        every = [np.concatenate([one[i] for one in wanted] or [[]]) for i in (0, 1)]
+        _same(scores, ids, every[0].astype(np.float32), every[1])
     work = np.zeros(index.shape[1])
-    alive = np.setdiff1d(np.arange(model.shape[0]), list(removed))
-    if len(alive):
-        work = np.asarray((model[alive] != 0).sum(axis=0)).ravel()
+    if len(model.ids):
+        work = np.asarray((model.rows != 0).sum(axis=0)).ravel()
     touched = (given.meaning != 0).astype(np.float64) @ work
     np.testing.assert_array_equal(index.flops(given.matrix), touched)
 
 
-def _remove(choice: Choices, index: SparseIndex, removed: set[int]) -> None:
-    rows = index.shape[0]
-    ids = choice.generator().integers(max(rows, 1), size=choice.number(6) * bool(rows))
-    dtype = choice.pick((np.int64, np.int32, np.uint16, np.uint64))
-    assert index.remove(ids.astype(dtype)) == len({*ids.tolist()} - removed)
-    removed |= {*ids.tolist()}
+def _same(scores: np.ndarray, ids: np.ndarray, wanted: np.ndarray, wanted_ids: np.ndarray) -> None:
+    np.testing.assert_array_equal(ids, wanted_ids)
+    same = scores.view(np.uint32) == wanted.view(np.uint32)
+    assert same.all(), "scores differ from those of Algorithm 1"
+
+
+def _remove(choice: Choices, index: SparseIndex, model: Model) -> None:
+    count = choice.number(6) * bool(len(model.ids))
+    ids = model.ids[choice.generator().integers(max(len(model.ids), 1), size=count)]
+    fits = ids.max(initial=0) < 2**16
+    dtype = choice.pick((np.int64, np.uint64, np.int32, np.uint16) if fits else (np.int64, "u8"))
+    assert index.remove(ids.astype(dtype)) == len({*ids.tolist()})
+    assert index.remove(ids) == 0
+    model.keep(~np.isin(model.ids, ids))
 
 
 def _move(choice: Choices, index: SparseIndex, folder: pathlib.Path) -> SparseIndex:
@@ -154,9 +268,9 @@ def _move(choice: Choices, index: SparseIndex, folder: pathlib.Path) -> SparseIn
     return SparseIndex.load(folder / "a.index", mmap=way != 1, verify=way == 2)
 
 
-def _refuse(choice: Choices, index: SparseIndex) -> None:
+def _refuse(choice: Choices, index: SparseIndex, model: Model) -> None:
     queries = np.ones((1, index.shape[1]), np.float32)
-    what = choice.number(5)
+    what = choice.number(9)
     if what == 0:
         _refused(index.search, queries, choice.pick(_NOT_COUNTS))
     elif what == 1:
@@ -165,6 +279,14 @@ def _refuse(choice: Choices, index: SparseIndex) -> None:
         _refused(index.search, queries, 1, None, choice.pick((*_NOT_COUNTS, 1025)))
     elif what == 3:
         _refused(index.remove, choice.pick(_NOT_IDS))
+    elif what == 4:
+        _refused(index.reconstruct, choice.pick(_NOT_IDS))
+    elif what == 5:
+        _refused(index.add, queries, choice.pick((*_NOT_NEW_IDS, *([one] for one in model.ids))))
+    elif what == 6:
+        _refused(index.search, queries, 1, None, 1, choice.pick(_NOT_FILTERS))
+    elif what == 7:
+        _refused(index.range_search, queries, choice.pick((*_NOT_SCORES, None)))
     else:
         _refused(SparseIndex, *choice.pick(((-1,), (2**31,), (1.5,), ("5",), (5, 100), (5, True))))
 
