@@ -142,6 +142,29 @@ def encoders(folder: pathlib.Path, run: str, network: Network) -> list[pathlib.P
     return [folder / run / f"identification.{'npz' if run == 'sdh' else 'npy'}"]
 
 
+def embed_run(
+    run: pathlib.Path,
+    sets: list[pathlib.Path],
+    distractors: int,
+    outputs: list[pathlib.Path],
+    seconds: float,
+    needs: list[Step],
+) -> Step:
+    """Embeds some evaluation sets with all encoders of one run, `<network>/seed0/<run>`."""
+    return script(
+        f"embed {run.parent.parent.name} {run.parent.name} {run.name}",
+        [
+            "embed_sets",
+            f"--model_dir={run}",
+            f"--sets={','.join(map(str, sets))}",
+            f"--distractors={distractors}",
+        ],
+        outputs,
+        seconds,
+        needs,
+    )
+
+
 def embed(
     folder: pathlib.Path, runs: dict[str, Step], network: Network, drawn: Step, distractors: int
 ) -> dict[str, Step]:
@@ -155,18 +178,9 @@ def embed(
         )
         sets = [path for path in drawn.outputs if path.stem.partition("_")[0] in kinds]
         found = encoders(folder, run, network)
-        steps[run] = script(
-            f"embed {folder.parent.name} {folder.name} {run}",
-            [
-                "embed_sets",
-                f"--model_dir={folder / run}",
-                f"--sets={','.join(map(str, sets))}",
-                f"--distractors={distractors}",
-            ],
-            [path.with_stem(kind) for path in found for kind in kinds],
-            10 + len(found) * distractors * network.seconds / 1e6,
-            [trained, drawn],
-        )
+        outputs = [path.with_stem(kind) for path in found for kind in kinds]
+        seconds = 10 + len(found) * distractors * network.seconds / 1e6
+        steps[run] = embed_run(folder / run, sets, distractors, outputs, seconds, [trained, drawn])
     return steps
 
 

@@ -11,8 +11,8 @@ all from one dense run per seed, with the same recipe. A *study* is a way to tra
 import dataclasses
 import pathlib
 
-from sparse_embed.experiments.orchestration.makers import Sizes, search, train
-from sparse_embed.experiments.orchestration.steps import Step, script
+from sparse_embed.experiments.orchestration.makers import Sizes, embed_run, search, train
+from sparse_embed.experiments.orchestration.steps import Step
 
 START_STEPS = 600
 STEPS = 500  # of an encoder; two fifths of them are its warm-up
@@ -127,15 +127,5 @@ def _compare(
 def _embed(run: pathlib.Path, trained: Step, drawn: Step, distractors: int) -> Step:
     """Embeds the identification set."""
     suffix = "npy" if run.name == "start" else "npz"
-    return script(
-        f"embed {run.parent.parent.name} {run.parent.name} {run.name}",
-        [
-            "embed_sets",
-            f"--model_dir={run}",
-            f"--sets={drawn.outputs[0]}",
-            f"--distractors={distractors}",
-        ],
-        [run / f"identification.{suffix}"],
-        10 + distractors * SECONDS / 1e6,
-        [trained, drawn],
-    )
+    outputs, seconds = [run / f"identification.{suffix}"], 10 + distractors * SECONDS / 1e6
+    return embed_run(run, [drawn.outputs[0]], distractors, outputs, seconds, [trained, drawn])

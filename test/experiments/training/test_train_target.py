@@ -23,14 +23,9 @@ from sparse_embed.flags.train_config import (
 
 
 @pytest.fixture(scope="module")
-def vectors(tmp_path_factory):
-    """40 classes that overlap: a metric loss that stays, against which the penalty pushes."""
-    rng = np.random.default_rng(0)
-    labels = np.repeat(np.arange(40), 12)
-    embeddings = rng.normal(size=(40, 8))[labels] + 0.7 * rng.normal(size=(480, 8))
-    path = tmp_path_factory.mktemp("vectors") / "vectors.npz"
-    np.savez(path, embeddings=embeddings.astype(np.float32), labels=labels)
-    return path
+def vectors(tmp_path_factory, write_vectors):
+    """Classes that overlap: a metric loss that stays, against which the penalty pushes."""
+    return write_vectors(tmp_path_factory.mktemp("vectors") / "vectors.npz", 0.7)
 
 
 def run(vectors, folder, **changes):
