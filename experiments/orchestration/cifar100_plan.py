@@ -24,7 +24,7 @@ SEEDS = (0, 1, 2)
 TARGETS = (0.1, 0.2, 0.36, 1.0)
 FEATURES = "features"
 PARTS = ("train", "validation", "test")
-FEATURE_SECONDS = 30  # of a run on features
+FEATURE_SECONDS = 80  # of a run on features
 PART_SECONDS = 30  # of making the features of a part
 
 
