@@ -18,7 +18,7 @@ from absl import flags
 from sparse_embed.common.failures import UsageError
 from sparse_embed.experiments.evaluation import records
 from sparse_embed.experiments.orchestration import cifar100_plan, makers, paper_size, steps
-from sparse_embed.experiments.reporting.cifar100_table import FAST, SERIES, table
+from sparse_embed.experiments.reporting.cifar100_table import FAST, SERIES, SOFT, table
 from sparse_embed.experiments.reporting.selection import recorded
 from sparse_embed.flags import app
 from sparse_embed.flags import training as train_flags
@@ -48,7 +48,7 @@ def main() -> None:
     more = [flag for flag in given(*train_flags.all_configs()) if "--data_dir=" not in flag]
     folder = app.writable_folder("run_dir", str(run_dir / "cifar100"))
     size = dataclasses.replace(paper_size.WHOLE, train_flags=tuple(more))
-    plan = cifar100_plan.cifar100(folder, data_dir, ONLY.value or FAST.models, size)
+    plan = cifar100_plan.cifar100(folder, data_dir, ONLY.value or FAST.models + SOFT.models, size)
     steps.run_all(plan, folder)
     print(table(records.load(folder / makers.RECORDS)))
 

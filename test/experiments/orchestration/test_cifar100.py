@@ -122,14 +122,14 @@ def test_heads_are_trained_on_features_with_several_seeds(archive, tmp_path, cap
     }
     assert len({record["weights_crc32"] for record in heads}) == 4
     hashing = [record for record in found if record["model"] == "fast_sdh_k2"]
-    assert [record["seed"] for record in hashing] == [0, 1]
+    assert [record["seed"] for record in hashing] == [0]
     assert all(record["queries"] == 200 for record in found)
     # The table has mean and standard deviation over both seeds.
-    group = in_table(found, FAST, "sdh_k2")
-    values = [100 * record["precision_at_4_test"] for record in hashing]
+    group = in_table(found, SOFT, "flops")
+    values = [100 * record["precision_at_4_test"] for record in group.records.values()]
     deviation = abs(values[0] - values[1]) / np.sqrt(2)
-    assert f"55.98 / {np.mean(values):.2f}±{deviation:.2f}" in shown
-    assert len(group.records) == 2
+    assert f"55.23 / {np.mean(values):.2f}±{deviation:.2f}" in shown
+    assert f"55.98 / {100 * hashing[0]['precision_at_4_test']:.2f} " in shown
 
 
 def test_validation_images_choose_the_best_within_the_papers_cost():
@@ -174,7 +174,7 @@ def test_every_recorded_model_has_its_seeds_and_targets():
     for series in SERIES:
         for row in series.rows if series is not OWN else ():
             group = in_table(RECORDED, series, row)
-            assert tuple(group.records) == (SEEDS if row != "dense" else (0,))
+            assert tuple(group.records) == (SEEDS if row in ("flops", "l1") else SEEDS[:1])
     for prefix in (FAST.prefix, SOFT.prefix):
         for row in ("flops", "l1"):
             some = [r for r in RECORDED if r["model"] == prefix + row]
