@@ -61,6 +61,11 @@ cdef extern from "sparse_index.h" namespace "sparse_embed" nogil:
         uint64_t num_removed
         uint64_t rows()
 
+    cdef cppclass Way:
+        pass
+
+    Way way_named(const string&) except +
+
     ctypedef shared_ptr[const State] StatePointer "sparse_embed::SparseIndex::Snapshot"
 
     cdef cppclass CppSparseIndex "sparse_embed::SparseIndex":
@@ -68,13 +73,13 @@ cdef extern from "sparse_index.h" namespace "sparse_embed" nogil:
         uint64_t dims()
         StatePointer snapshot()
         @staticmethod
-        void nbytes(const State&, uint64_t*, uint64_t*, uint64_t*)
+        void nbytes(const State&, uint64_t*, uint64_t*, uint64_t*, uint64_t*)
         uint64_t add(const CsrView&, uint64_t, size_t) except +
         void attach(const uint8_t*, uint64_t, uint64_t, shared_ptr[uint8_t]) except +
         void restore(vector[uint64_t], vector[uint64_t]) except +
         uint64_t remove(const int64_t*, size_t) except +
         void search(const CsrView&, size_t, float, size_t, const Kernels&, float*,
-                    int64_t*) except +
+                    int64_t*, Way) except +
         void before_fork()
         void after_fork(bint) except +
 
@@ -195,9 +200,9 @@ cdef class Snapshot:
 
     @property
     def nbytes(self):
-        cdef uint64_t postings, rows, other
-        CppSparseIndex.nbytes(self.state.get()[0], &postings, &rows, &other)
-        return {"postings": postings, "rows": rows, "other": other}
+        cdef uint64_t postings, rows, cells, other
+        CppSparseIndex.nbytes(self.state.get()[0], &postings, &rows, &cells, &other)
+        return {"postings": postings, "rows": rows, "cells": cells, "other": other}
 
 
 cdef class SparseIndex:
@@ -264,16 +269,17 @@ cdef class SparseIndex:
         return fresh
 
     def search(self, Csr queries not None, size_t k, float threshold, size_t num_threads,
-               str kernels not None):
+               str kernels not None, str way not None):
         scores = np.empty((queries.view.rows, k), np.float32)
         ids = np.empty((queries.view.rows, k), np.int64)
         cdef float[:, ::1] scores_view = scores
         cdef int64_t[:, ::1] ids_view = ids
         cdef const Kernels* chosen = &kernels_named(kernels.encode())
+        cdef Way chosen_way = way_named(way.encode())
         if queries.view.rows:
             with nogil:
                 self.index.get().search(queries.view, k, threshold, num_threads, chosen[0],
-                                        &scores_view[0, 0], &ids_view[0, 0])
+                                        &scores_view[0, 0], &ids_view[0, 0], chosen_way)
         return scores, ids
 
 

@@ -1,12 +1,16 @@
-// A block: up to kMaxBlockRows consecutive rows, stored twice in one position-independent buffer.
+// A block: up to kMaxBlockRows consecutive rows, stored up to three times in one position-independent
+// buffer.
 //
 // 1. Posting lists for fast, approximate accumulation. The postings of one dimension are sorted by
 //    value, largest first, and cut into groups of kGroup rows; a group stores its rows' 16-bit local
 //    ids and one upper and one lower bound of its values (bfloat16, rounded outward). So a posting
 //    takes 2 + 4 / kGroup = 3 bytes, and a whole group adds the same number to its accumulators.
+//    Local ids are the places where rows are stored.
 //    The last group of a list is filled up with local ids that no row has.
 // 2. Rows for exact scoring: float32 values, then 16-bit dimensions (32-bit where there are more
 //    than 65,536 of them), contiguous per row so that a row costs few cache lines.
+// 3. Cells of a few similar rows with bounds of four bits (cells.h), where they are not too large.
+//    Then rows are stored in the order of cells: `order` and `places` tell which row lies where.
 //
 // `build` makes a buffer in memory and an index file holds the same bytes: it can be used where it
 // is mapped. `open` checks everything that memory safety depends on except the local ids and the
@@ -23,6 +27,8 @@
 #include <stdexcept>
 #include <vector>
 
+#include "bfloat16.h"
+#include "cells.h"
 #include "csr.h"
 
 namespace sparse_embed {
@@ -42,26 +48,6 @@ static_assert(kMaxBlockRows + kGroup <= kAccumulators,
 constexpr double kNormRounding = 1e-6;
 static_assert(kNormRounding > 0x1p-24, "a row could have a larger norm than max_norm");
 
-using BFloat16 = uint16_t;
-
-inline float bf16_to_float(BFloat16 code) {
-  const uint32_t bits = uint32_t(code) << 16;
-  float value;
-  std::memcpy(&value, &bits, sizeof value);
-  return value;
-}
-
-// The smallest bfloat16 that is not less than `value`.
-inline BFloat16 bf16_round_up(float value) {
-  uint32_t bits;
-  std::memcpy(&bits, &value, sizeof bits);
-  return (bits >> 31) ? BFloat16(bits >> 16) : BFloat16((bits + 0xFFFFu) >> 16);
-}
-
-// bfloat16 codes as unsigned numbers of the same order, and back.
-inline uint16_t bf16_to_ordered(BFloat16 code) { return code ^ (code >> 15 ? 0xFFFF : 0x8000); }
-inline BFloat16 ordered_to_bf16(uint16_t order) { return order ^ (order >> 15 ? 0x8000 : 0xFFFF); }
-
 struct BlockHeader {
   uint64_t bytes;   // of the whole buffer
   uint64_t groups;  // of kGroup postings
@@ -74,15 +60,21 @@ struct BlockHeader {
   uint32_t max_count;    // no row has more non-zeros
   uint32_t nonnegative;  // whether all values are
   float mean_value;      // mean magnitude of the non-zeros
-  uint32_t reserved;
+  uint32_t cell_rows;    // rows per cell, or 0 if the block has no cells; see cells.h
 };
 static_assert(sizeof(BlockHeader) == 64, "the layout of the file format");
 
 // Where the sections of a block's buffer begin.
 struct BlockLayout {
-  uint64_t list_starts, ids, upper, lower, row_starts, row_data, end;
+  uint64_t list_starts, ids, upper, lower, row_starts, row_data;
+  uint64_t order, places, levels, planes, coarse_planes, end;
 
-  BlockLayout(uint64_t rows, uint64_t dims, uint64_t groups, uint64_t words) {
+  explicit BlockLayout(const BlockHeader& h)
+      : BlockLayout(h.rows, h.dims, h.groups, h.words,
+                    CellLayout(h.rows, h.dims, h.nonnegative, h.cell_rows)) {}
+
+  BlockLayout(uint64_t rows, uint64_t dims, uint64_t groups, uint64_t words,
+              const CellLayout& cells) {
     uint64_t at = 0;
     auto section = [&at](uint64_t bytes) {
       const uint64_t begin = at;
@@ -96,6 +88,11 @@ struct BlockLayout {
     lower = section((groups + kBoundsAhead) * sizeof(BFloat16));
     row_starts = section((rows + 1) * sizeof(uint32_t));
     row_data = section(words * sizeof(uint32_t));
+    order = section(cells.cell_rows ? rows * sizeof(uint16_t) : 0);
+    places = section(cells.cell_rows ? rows * sizeof(uint16_t) : 0);
+    levels = section(cells.level_bytes());
+    planes = section(cells.bytes());
+    coarse_planes = section(cells.coarse_bytes());
     end = at;
   }
 };
@@ -116,22 +113,44 @@ struct BlockView {
   const BFloat16* lower = nullptr;
   const uint32_t* row_starts = nullptr;  // rows + 1, in words
   const uint32_t* row_data = nullptr;
+  const uint16_t* order = nullptr;   // the row at each place, if the block has cells
+  const uint16_t* places = nullptr;  // the place of each row
+  const float* levels = nullptr;     // what codes mean: of cells, then of coarse cells
+  const uint8_t* planes = nullptr;
+  const uint8_t* coarse_planes = nullptr;
 
   uint32_t rows() const { return header->rows; }
   bool wide() const { return wide_dimensions(header->dims); }
+  bool has_cells() const { return header->cell_rows != 0; }
+  // The row that is stored at a place, and the other way round. Only a damaged file has rows beyond
+  // the last one.
+  uint32_t row_at(uint32_t place) const {
+    return has_cells() ? std::min<uint32_t>(order[place], rows() - 1) : place;
+  }
+  uint32_t place_of(uint32_t row) const {
+    return has_cells() ? std::min<uint32_t>(places[row], rows() - 1) : row;
+  }
+  CellLayout cells() const {
+    return {header->rows, header->dims, header->nonnegative != 0, header->cell_rows};
+  }
 
   // The view of a buffer that BlockBuilder wrote.
   static BlockView at(const uint8_t* buffer) {
     BlockView view;
     view.header = reinterpret_cast<const BlockHeader*>(buffer);
     const BlockHeader& h = *view.header;
-    const BlockLayout layout(h.rows, h.dims, h.groups, h.words);
+    const BlockLayout layout(h);
     view.list_starts = reinterpret_cast<const uint32_t*>(buffer + layout.list_starts);
     view.ids = reinterpret_cast<const uint16_t*>(buffer + layout.ids);
     view.upper = reinterpret_cast<const BFloat16*>(buffer + layout.upper);
     view.lower = reinterpret_cast<const BFloat16*>(buffer + layout.lower);
     view.row_starts = reinterpret_cast<const uint32_t*>(buffer + layout.row_starts);
     view.row_data = reinterpret_cast<const uint32_t*>(buffer + layout.row_data);
+    view.levels = reinterpret_cast<const float*>(buffer + layout.levels);
+    view.order = reinterpret_cast<const uint16_t*>(buffer + layout.order);
+    view.places = reinterpret_cast<const uint16_t*>(buffer + layout.places);
+    view.planes = buffer + layout.planes;
+    view.coarse_planes = buffer + layout.coarse_planes;
     return view;
   }
 
@@ -145,8 +164,9 @@ struct BlockView {
     const BlockHeader& h = *reinterpret_cast<const BlockHeader*>(buffer);
     require(h.bytes == bytes && h.rows == rows && h.dims == dims, "a block has the wrong size");
     require(h.groups <= bytes && h.words <= bytes, "a block's counts exceed its size");
-    require(BlockLayout(rows, dims, h.groups, h.words).end == bytes,
-            "a block's counts do not match its size");
+    require(h.cell_rows <= kMaxBlockRows && (h.cell_rows == 0 || dims <= kMostCellDims),
+            "a block's cells are too large");
+    require(BlockLayout(h).end == bytes, "a block's counts do not match its size");
     const BlockView view = at(buffer);
     require(view.list_starts[0] == 0 && view.list_starts[dims] == h.groups &&
                 std::is_sorted(view.list_starts, view.list_starts + dims + 1),
@@ -154,6 +174,13 @@ struct BlockView {
     require(view.row_starts[0] == 0 && view.row_starts[rows] == h.words &&
                 std::is_sorted(view.row_starts, view.row_starts + rows + 1),
             "a block's row offsets are damaged");
+    if (view.has_cells()) {
+      for (const float* levels : {view.levels, view.levels + kLevels}) {
+        const bool numbers = std::all_of(levels, levels + kLevels, [](float x) { return x >= 0.0f; });
+        require(numbers && levels[0] == 0.0f && std::is_sorted(levels, levels + kLevels),
+                "a block's levels are damaged");
+      }
+    }
     return view;
   }
 };
@@ -161,8 +188,8 @@ struct BlockView {
 // Calls visit(dimension, value) for the non-zeros of a row, in order of increasing dimension.
 template <class Visit>
 void visit_row(const BlockView& block, uint32_t row, Visit visit) {
-  const uint32_t begin = block.row_starts[row];
-  const uint64_t count = row_count(block.row_starts[row + 1] - begin, block.wide());
+  const uint32_t place = block.place_of(row), begin = block.row_starts[place];
+  const uint64_t count = row_count(block.row_starts[place + 1] - begin, block.wide());
   const auto* values = reinterpret_cast<const float*>(block.row_data + begin);
   const uint32_t* dims = block.row_data + begin + count;
   for (uint64_t i = 0; i < count; ++i) {
@@ -180,15 +207,26 @@ class BlockBuilder {
     header_.rows = uint32_t(end - begin);
     header_.dims = uint32_t(m_.dims);
     measure();
-    header_.bytes = BlockLayout(header_.rows, header_.dims, header_.groups, header_.words).end;
+    header_.cell_rows = choose_cell_rows(header_.rows, header_.dims, header_.nonnegative != 0,
+                                         header_.nonzeros);
+    header_.bytes = BlockLayout(header_).end;
   }
 
   uint64_t bytes() const { return header_.bytes; }
 
   void write(uint8_t* buffer) const {
     const Sections out(buffer, header_);
-    write_rows(out);
-    write_lists(out);
+    std::vector<int64_t> rows(header_.rows);  // of the matrix, by their places
+    std::iota(rows.begin(), rows.end(), begin_);
+    if (header_.cell_rows != 0) {
+      write_cells(out);
+      for (uint32_t place = 0; place < header_.rows; ++place) {
+        rows[place] = begin_ + out.order[place];
+        out.places[out.order[place]] = uint16_t(place);
+      }
+    }
+    write_rows(rows, out);
+    write_lists(rows, out);
     BlockHeader header = header_;
     header.max_value = largest_bound(out);
     std::memcpy(buffer, &header, sizeof header);
@@ -201,15 +239,23 @@ class BlockBuilder {
     uint16_t* ids;
     BFloat16 *upper, *lower;
     uint32_t *row_starts, *row_data;
+    uint16_t *order, *places;
+    float* levels;
+    uint8_t *planes, *coarse_planes;
 
     Sections(uint8_t* buffer, const BlockHeader& h) {
-      const BlockLayout layout(h.rows, h.dims, h.groups, h.words);
+      const BlockLayout layout(h);
       list_starts = reinterpret_cast<uint32_t*>(buffer + layout.list_starts);
       ids = reinterpret_cast<uint16_t*>(buffer + layout.ids);
       upper = reinterpret_cast<BFloat16*>(buffer + layout.upper);
       lower = reinterpret_cast<BFloat16*>(buffer + layout.lower);
       row_starts = reinterpret_cast<uint32_t*>(buffer + layout.row_starts);
       row_data = reinterpret_cast<uint32_t*>(buffer + layout.row_data);
+      levels = reinterpret_cast<float*>(buffer + layout.levels);
+      order = reinterpret_cast<uint16_t*>(buffer + layout.order);
+      places = reinterpret_cast<uint16_t*>(buffer + layout.places);
+      planes = buffer + layout.planes;
+      coarse_planes = buffer + layout.coarse_planes;
     }
   };
 
@@ -272,11 +318,11 @@ class BlockBuilder {
     header_.max_norm = float(std::sqrt(max_norm2) * (1.0 + kNormRounding));
   }
 
-  void write_rows(const Sections& out) const {
+  void write_rows(const std::vector<int64_t>& rows, const Sections& out) const {
     uint32_t word = 0;
-    for (int64_t i = begin_; i < end_; ++i) {
-      out.row_starts[i - begin_] = word;
-      word += write_row(i, out.row_data + word);
+    for (size_t place = 0; place < rows.size(); ++place) {
+      out.row_starts[place] = word;
+      word += write_row(rows[place], out.row_data + word);
     }
     out.row_starts[header_.rows] = word;
   }
@@ -299,8 +345,21 @@ class BlockBuilder {
     return uint32_t(row_words(count, wide_));
   }
 
-  void write_lists(const Sections& out) const {
-    Lists lists = unsorted_lists();
+  void write_cells(const Sections& out) const {
+    CellBuilder builder(
+        CellLayout(header_.rows, header_.dims, header_.nonnegative != 0, header_.cell_rows));
+    for (int64_t i = begin_; i < end_; ++i) {
+      builder.add_row([&](auto add) {
+        for_each(i, [&](uint32_t dim, float value) {
+          add(value > 0.0f ? dim : header_.dims + dim, std::abs(value));
+        });
+      });
+    }
+    builder.write(out.levels, out.order, out.planes, out.coarse_planes);
+  }
+
+  void write_lists(const std::vector<int64_t>& rows, const Sections& out) const {
+    Lists lists = unsorted_lists(rows);
     uint32_t group = 0;
     for (int64_t j = 0; j < m_.dims; ++j) {
       out.list_starts[j] = group;
@@ -314,13 +373,13 @@ class BlockBuilder {
     out.list_starts[m_.dims] = group;
   }
 
-  Lists unsorted_lists() const {
+  Lists unsorted_lists(const std::vector<int64_t>& rows) const {
     Lists lists{std::vector<uint32_t>(m_.dims + 1, 0), std::vector<Posting>(header_.nonzeros)};
     std::partial_sum(list_lengths_.begin(), list_lengths_.end(), lists.starts.begin() + 1);
     std::vector<uint32_t> next(lists.starts);
-    for (int64_t i = begin_; i < end_; ++i) {
-      for_each(i, [&](uint32_t dim, float value) {
-        lists.postings[next[dim]++] = Posting(value, uint32_t(i - begin_));
+    for (size_t place = 0; place < rows.size(); ++place) {
+      for_each(rows[place], [&](uint32_t dim, float value) {
+        lists.postings[next[dim]++] = Posting(value, uint32_t(place));
       });
     }
     return lists;

@@ -99,6 +99,7 @@ class SparseIndex:
     def _open(self, index: _index.SparseIndex, mapped: MappedFile | None = None) -> None:
         self._index, self._mapped = index, mapped
         self._kernels = _index.KERNELS[0]
+        self._way = "cheapest"  # or "cells", "accumulate": what tests compare
         _living.add(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -136,7 +137,7 @@ class SparseIndex:
 
     @property
     def nbytes_by_part(self) -> dict[str, int]:
-        """Bytes of `postings` (accumulation), `rows` (exact scores) and `other`."""
+        """Bytes of `postings` (accumulation), `rows` (exact scores), `cells` (bounds), `other`."""
         return self._index.snapshot().nbytes
 
     @property
@@ -217,7 +218,12 @@ class SparseIndex:
             self._mapped.check()
         # No more places than there are rows: what is beyond them is filled up here.
         found = self._index.search(
-            csr, min(k, max(rows, 1)), _score_floor(threshold), num_threads, self._kernels
+            csr,
+            min(k, max(rows, 1)),
+            _score_floor(threshold),
+            num_threads,
+            self._kernels,
+            self._way,
         )
         return (found[0], found[1]) if k <= max(rows, 1) else _widened(*found, k)
 

@@ -40,6 +40,7 @@
 #include <vector>
 
 #include "block.h"
+#include "bounds.h"
 #include "kernels.h"
 #include "prefetch.h"
 #include "scoring.h"
@@ -86,17 +87,40 @@ static_assert(kOtherRoundings >= 2.0 && kSlackPerAddition >= 2 * kRounding,
 constexpr double kLargestBound = 1e37;
 static_assert(kLargestBound <= std::numeric_limits<float>::max() / 16, "bounds could overflow");
 
+// What cells cost, for the choice between them and accumulation. Measured.
+constexpr double kNsPerPlaneByte = 0.05, kNsPerRow = 15.0, kNsPerValue = 0.9;
+
+// What the choice between cells and accumulation is made from.
+struct CellCosts {
+  uint64_t plane_bytes;  // of each of the query's planes
+  uint64_t postings;     // in its lists
+  bool forced;           // cells, whatever they cost
+};
+
 // The rows of an index as the search sees them: blocks of equal size (but for the last one).
 struct Blocks {
   std::vector<BlockView> views;
   uint32_t shift = 0;  // a block holds 2^shift rows
   const std::vector<uint64_t>* removed = nullptr;  // one bit per row, or empty
+  float max_level = 0.0f;  // no level of cells exceeds it
+
+  void push(const BlockView& view) {
+    views.push_back(view);
+    if (!view.has_cells()) return;
+    max_level = std::max({max_level, view.levels[kLevels - 1], view.levels[2 * kLevels - 1]});
+  }
 
   uint64_t rows() const {
     return views.empty() ? 0 : (uint64_t(views.size() - 1) << shift) + views.back().rows();
   }
+  // A row's id, and the place where it is stored, counted through all blocks, differ in the lower
+  // bits: blocks hold consecutive ids, in an order of their own.
   uint32_t block_of(uint32_t id) const { return id >> shift; }
   uint32_t local(uint32_t id) const { return id & ((uint32_t(1) << shift) - 1); }
+  uint32_t id_at(uint32_t place) const {
+    const uint32_t b = block_of(place);
+    return (b << shift) + views[b].row_at(local(place));
+  }
   bool is_removed(uint32_t id) const {
     return !removed->empty() && ((*removed)[id / 64] >> (id % 64) & 1);
   }
@@ -118,6 +142,9 @@ struct Workspace {
   std::vector<uint32_t> found;                // local ids of candidates
   std::vector<float> bounds;                  // what their accumulators held
   Plan plan, next_plan;
+  std::vector<CellBounds> cell_bounds;        // of the queries of a batch
+  std::vector<Cell> cells;                    // that may matter
+  std::vector<uint32_t> rows;                 // where their rows are stored
   DenseQuery dense;
 
   explicit Workspace(uint64_t dims) : found(kAccumulators), bounds(kAccumulators), dense(dims) {}
@@ -236,11 +263,51 @@ class QuerySearch {
                                         work.bounds.data());
     const uint32_t base = b << blocks_.shift;
     for (uint32_t i = 0; i < found; ++i) {
-      const uint32_t id = base + work.found[i];
-      if (!blocks_.is_removed(id)) pool_.push_back(make_key(cut.score(work.bounds[i]), id));
+      const uint32_t place = base + work.found[i];
+      if (!is_removed(place)) pool_.push_back(make_key(cut.score(work.bounds[i]), place));
     }
     adapt(groups * kGroup, found);
     if (pool_.size() >= 4 * k_ + 64) tighten(work);
+  }
+
+  // Whether to bound cells at all: not if that alone would take about as long as accumulating.
+  bool may_use_cells(const CellCosts& costs) const {
+    return bounding_ns(costs) < 0.5 * accumulation_ns(costs.postings);
+  }
+
+  bool start_cells(CellBounds& bounds) const { return bounds.start(terms_, k_, blocks_.max_level); }
+
+  // Searches the cells of `blocks`, whose bounds are known: the most promising first, in rounds that
+  // grow, until no other cell can hold a row that matters. Returns false if it gives up because
+  // accumulating takes less time: then tau is known better, and nothing else. `worthwhile` tells
+  // whether cells take less time, what they took so far included.
+  bool search_cells(const std::vector<uint32_t>& blocks, CellBounds& bounds,
+                    const CellCosts& costs, const Kernels& kernels, Workspace& work,
+                    bool* worthwhile) {
+    const BlockHeader& some = *blocks_.views[blocks[0]].header;
+    const double row_ns = kNsPerRow + kNsPerValue * double(some.nonzeros) / double(some.rows);
+    const double slack = score_slack(blocks);
+    const bool guessing = threshold_ <= 0.0f;  // accumulation takes longer if it must guess tau
+    double spent = 0.0;
+    uint32_t most = kLargestSum;
+    for (size_t wanted = std::max<size_t>(16, k_ / some.cell_rows);; wanted *= 4) {
+      const uint32_t needed = bounds.least(tau_ - slack);
+      const uint32_t least = std::max(needed, bounds.reached_by(wanted));
+      if (least <= most) {
+        bounds.collect(blocks, blocks_.views, least, most, kernels, work.cells);
+        spent += double(work.cells.size()) * some.cell_rows * row_ns;
+        const double other = accumulation_ns(costs.postings);
+        const double guess = guessing ? 1.0 + 0.3 * std::min(1.0, double(k_) / 1000.0) : 1.0;
+        *worthwhile = bounding_ns(costs) + spent < guess * other;
+        if (!costs.forced && spent > other) {
+          best_.clear();
+          return false;
+        }
+        score_cells(bounds, slack, work);
+      }
+      if (least <= needed) return true;
+      most = least - 1;
+    }
   }
 
   // Guesses tau, given that `share` of the blocks have been searched: a score that so many rows
@@ -333,12 +400,16 @@ class QuerySearch {
     const uint32_t base = b << blocks_.shift;
     for (uint32_t row = 0; row < blocks_.views[b].rows(); ++row) {
       const float score = work.dense.score(blocks_.views[b], row);
-      if (score >= least && !blocks_.is_removed(base + row)) {
-        best_.push_back(make_key(score, base + row));
+      if (score >= least && !is_removed(base + row)) {
+        best_.push_back(make_key(score, blocks_.id_at(base + row)));
       }
     }
     work.dense.clear(dims_, count_);
     keep_best_and_raise();
+  }
+
+  bool is_removed(uint32_t place) const {
+    return !blocks_.removed->empty() && blocks_.is_removed(blocks_.id_at(place));
   }
 
   // Whether no score can be below 0.
@@ -370,6 +441,30 @@ class QuerySearch {
            kLargestBound;
   }
 
+  // About how long it takes to bound cells.
+  double bounding_ns(const CellCosts& costs) const {
+    return double(terms_.size()) * double(costs.plane_bytes) * kNsPerPlaneByte;
+  }
+
+  // About how long it takes to accumulate, given that so many postings are in the query's lists: the
+  // higher tau is, the more of them are left out.
+  double accumulation_ns(uint64_t postings) const {
+    const double largest = norm_ * blocks_.views[0].header->max_norm;
+    const double cosine = tau_ / std::max(largest, 1e-300);
+    return double(postings) * std::min(std::max(0.7 - 0.65 * cosine, 0.2), 0.7);
+  }
+
+  // No computed score exceeds the real-valued one by more than this.
+  double score_slack(const std::vector<uint32_t>& blocks) const {
+    double slack = 0.0;
+    for (uint32_t b : blocks) {
+      const BlockHeader& header = *blocks_.views[b].header;
+      const double additions = kOtherRoundings + std::min<double>(terms_.size(), header.max_count);
+      slack = std::max(slack, additions * kSlackPerAddition * norm_ * header.max_norm);
+    }
+    return slack;
+  }
+
   // How many of the heaviest terms leave a tail whose norm is at most `allowed`.
   size_t head_terms(double allowed) const {
     return size_t(std::partition_point(tail_norms_.begin(), tail_norms_.end(),
@@ -396,9 +491,40 @@ class QuerySearch {
     if (count < pool_.size()) {
       std::nth_element(pool_.begin(), pool_.begin() + count, pool_.end(), std::greater<Key>());
     }
+    score_rows(count, [this](size_t i) { return key_id(pool_[i]); }, work);
+    pool_.erase(pool_.begin(), pool_.begin() + std::ptrdiff_t(count));
+  }
+
+  // Scores the rows of work.cells that still matter when their turn comes.
+  void score_cells(const CellBounds& bounds, double slack, Workspace& work) {
+    const size_t chunk = std::max<size_t>(256, k_ / 2);
+    for (size_t i = 0; i < work.cells.size();) {
+      const uint32_t least = bounds.least(tau_ - slack);
+      work.rows.clear();
+      for (; i < work.cells.size() && work.rows.size() < chunk; ++i) {
+        const Cell& cell = work.cells[i];
+        if (cell.sum < least) continue;
+        const BlockView& block = blocks_.views[cell.block];
+        const CellLayout layout = block.cells();
+        const uint32_t first = layout.first_place(cell.number);
+        const uint32_t end = std::min(first + layout.cell_rows, block.rows());
+        for (uint32_t place = first; place < end; ++place) {
+          const uint32_t row = (cell.block << blocks_.shift) + place;
+          if (!is_removed(row)) work.rows.push_back(row);
+        }
+      }
+      score_rows(work.rows.size(), [&work](size_t r) { return work.rows[r]; }, work);
+      keep_best_and_raise();
+    }
+  }
+
+  // Moves those of the rows at place(0) ... place(count - 1) to `best_` whose scores reach tau.
+  template <class Place>
+  void score_rows(size_t count, Place place, Workspace& work) {
+    if (count == 0) return;
     constexpr size_t kOffsetsAhead = 24, kDataAhead = 16;
-    auto block = [this](size_t i) { return &blocks_.views[blocks_.block_of(key_id(pool_[i]))]; };
-    auto row = [this](size_t i) { return blocks_.local(key_id(pool_[i])); };
+    auto block = [&](size_t i) { return &blocks_.views[blocks_.block_of(place(i))]; };
+    auto row = [&](size_t i) { return blocks_.local(place(i)); };
     auto fetch_offsets = [&](size_t i) {
       if (i < count) DenseQuery::prefetch_offsets(*block(i), row(i));
     };
@@ -420,11 +546,12 @@ class QuerySearch {
       }
       work.dense.score_four(blocks, rows, scores);
       for (size_t j = 0; j < 4 && i + j < count; ++j) {
-        if (scores[j] >= tau_) best_.push_back(make_key(scores[j], key_id(pool_[i + j])));
+        if (scores[j] >= tau_) {
+          best_.push_back(make_key(scores[j], blocks_.id_at(place(i + j))));
+        }
       }
     }
     work.dense.clear(dims_, count_);
-    pool_.erase(pool_.begin(), pool_.begin() + std::ptrdiff_t(count));
   }
 
   void keep_best_and_raise() {
@@ -456,7 +583,7 @@ class QuerySearch {
   double norm_ = 0.0, weight_sum_ = 0.0, mean_weight_ = 0.0;
   double thrift_ = 1.0;  // how much is left out; see make_plan and adapt
   bool nonnegative_ = true, guessed_ = false;
-  std::vector<Key> pool_;  // (upper bound of the score, id) of candidates not yet scored
+  std::vector<Key> pool_;  // (upper bound of the score, place) of candidates not yet scored
   std::vector<Key> best_;  // (score, id) of rows that may belong to the result
 };
 

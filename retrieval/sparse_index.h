@@ -3,12 +3,14 @@
 // began.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <exception>
 #include <memory>
 #include <mutex>
 #include <new>
+#include <string>
 #include <vector>
 
 #if defined(__linux__)
@@ -56,6 +58,45 @@ struct State {
   uint64_t rows() const { return blocks.rows(); }
 };
 
+// How to search; the results are the same.
+enum class Way { kCheapest, kCells, kAccumulate };
+
+inline Way way_named(const std::string& name) {
+  if (name == "cheapest") return Way::kCheapest;
+  if (name == "cells") return Way::kCells;
+  if (name == "accumulate") return Way::kAccumulate;
+  throw std::invalid_argument("no way to search is called " + name);
+}
+
+// Whether bounds of cells are worth a trial for a number of results, which the past tells: after each
+// failure in a row, twice as many queries do without. It changes the speed alone, so threads need
+// not agree on it.
+class Trials {
+ public:
+  bool due(size_t k) {
+    std::atomic<uint32_t>& left = entry(k).left;
+    const uint32_t now = left.load(std::memory_order_relaxed);
+    if (now > 0) left.store(now - 1, std::memory_order_relaxed);
+    return now == 0;
+  }
+  void note(size_t k, bool success) {
+    Entry& e = entry(k);
+    const uint32_t failures =
+        success ? 0 : std::min(e.failures.load(std::memory_order_relaxed) + 1, kMostFailures);
+    e.failures.store(failures, std::memory_order_relaxed);
+    e.left.store((uint32_t(1) << failures) - 1, std::memory_order_relaxed);
+  }
+
+ private:
+  static constexpr uint32_t kMostFailures = 6;
+  struct Entry {
+    std::atomic<uint32_t> failures{0}, left{0};
+  };
+  Entry& entry(size_t k) { return entries_[63 - __builtin_clzll(uint64_t(k) | 1)]; }
+
+  Entry entries_[64];
+};
+
 class SparseIndex {
  public:
   using Snapshot = std::shared_ptr<const State>;
@@ -79,15 +120,17 @@ class SparseIndex {
     return state_;
   }
 
-  // Bytes of the accumulation structure, of the rows for exact scoring, and of the rest.
-  static void nbytes(const State& state, uint64_t* postings, uint64_t* rows, uint64_t* other) {
-    *postings = *rows = 0;
+  // Bytes of the accumulation structure, of the rows for exact scoring, of the cells, and of the rest.
+  static void nbytes(const State& state, uint64_t* postings, uint64_t* rows, uint64_t* cells,
+                     uint64_t* other) {
+    *postings = *rows = *cells = 0;
     *other = (state.list_lengths.size() + state.removed.size()) * sizeof(uint64_t);
     for (const BlockView& view : state.blocks.views) {
       const BlockHeader& h = *view.header;
-      const BlockLayout layout(h.rows, h.dims, h.groups, h.words);
+      const BlockLayout layout(h);
       *postings += layout.row_starts;
-      *rows += layout.end - layout.row_starts;
+      *rows += layout.order - layout.row_starts;
+      *cells += layout.end - layout.order;
     }
   }
 
@@ -133,7 +176,7 @@ class SparseIndex {
       after->owners.pop_back();
     }
     for (size_t i = 0; i < builders.size(); ++i) {
-      after->blocks.views.push_back(BlockView::at(memory.get() + offsets[i]));
+      after->blocks.push(BlockView::at(memory.get() + offsets[i]));
       after->owners.push_back(memory);
     }
     publish(std::move(after));
@@ -145,7 +188,7 @@ class SparseIndex {
   void attach(const uint8_t* data, uint64_t bytes, uint64_t rows, std::shared_ptr<uint8_t> owner) {
     State& state = const_cast<State&>(*state_);
     state.owners.push_back(std::move(owner));
-    state.blocks.views.push_back(BlockView::open(data, bytes, rows, dims_));
+    state.blocks.push(BlockView::open(data, bytes, rows, dims_));
   }
 
   void restore(std::vector<uint64_t> list_lengths, std::vector<uint64_t> removed) {
@@ -195,9 +238,9 @@ class SparseIndex {
 
   // Results go to arrays of shape (queries.rows, k).
   void search(const Csr& queries, size_t k, float threshold, size_t threads,
-              const Kernels& kernels, float* out_scores, int64_t* out_ids) {
+              const Kernels& kernels, float* out_scores, int64_t* out_ids, Way way = Way::kCheapest) {
     const Snapshot state = snapshot();
-    const Request request{state->blocks, queries, k, threshold, kernels};
+    const Request request{*state, state->blocks, queries, k, threshold, kernels, way};
     const size_t num_queries = size_t(queries.rows), num_blocks = state->blocks.views.size();
     if (num_queries == 0) return;
     // One query is split over ranges of blocks; many are dealt out in batches, each of which goes
@@ -241,14 +284,17 @@ class SparseIndex {
 
  private:
   static constexpr size_t kBatch = 64;
+  static constexpr size_t kCellBatch = 16;  // queries whose bounds of cells are kept at a time
 
   // The arguments of a call of `search`.
   struct Request {
+    const State& state;
     const Blocks& blocks;
     const Csr& queries;
     size_t k;
     float threshold;
     const Kernels& kernels;
+    Way way;
   };
 
   struct Range {
@@ -260,6 +306,7 @@ class SparseIndex {
   struct Task {
     Range queries, blocks;
     bool guessing = true;  // whether tau may be guessed
+    bool cells = true;     // whether cells may be used
   };
 
   struct Locks {
@@ -339,17 +386,95 @@ class SparseIndex {
                        queries.indptr[q + 1] - begin, request.k, request.threshold);
   }
 
-  // Searches the queries of a task in its blocks, block by block.
-  std::vector<QuerySearch> run(const Request& request, const Task& task, Workspace& work) const {
+  // Searches the queries of a task in its blocks: by cells where that takes less time, and by
+  // accumulation else.
+  std::vector<QuerySearch> run(const Request& request, const Task& task, Workspace& work) {
     std::vector<QuerySearch> searches;
     for (size_t q = task.queries.begin; q < task.queries.end; ++q) {
       searches.push_back(start(request, q));
     }
-    const size_t count = searches.size(), steps = task.blocks.size() * count;
-    auto block_at = [&](size_t step) { return uint32_t(task.blocks.begin + step / count); };
-    auto search_at = [&](size_t step) -> QuerySearch& { return searches[step % count]; };
+    std::vector<uint32_t> all, with_cells, without_cells;
+    for (size_t b = task.blocks.begin; b < task.blocks.end; ++b) {
+      all.push_back(uint32_t(b));
+      (request.blocks.views[b].has_cells() ? with_cells : without_cells).push_back(uint32_t(b));
+    }
+    std::vector<bool> done(searches.size(), false);
+    if (task.cells && request.way != Way::kAccumulate && !with_cells.empty()) {
+      done = search_cells(request, task, with_cells, searches, work);
+    }
+    std::vector<QuerySearch*> whole, rest;
+    for (size_t i = 0; i < searches.size(); ++i) (done[i] ? rest : whole).push_back(&searches[i]);
+    accumulate(request, whole, all, task.guessing, work);
+    accumulate(request, rest, without_cells, false, work);
+    for (size_t i = 0; i < searches.size(); ++i) {
+      if (searches[i].finish(work)) continue;
+      Task again = task;
+      again.queries = {task.queries.begin + i, task.queries.begin + i + 1};
+      again.guessing = again.cells = false;
+      searches[i].set_best(run(request, again, work)[0].take_best());
+    }
+    return searches;
+  }
+
+  // Searches the cells of `blocks`, and tells for which queries: some are better off without.
+  std::vector<bool> search_cells(const Request& request, const Task& task,
+                                 const std::vector<uint32_t>& blocks,
+                                 std::vector<QuerySearch>& searches, Workspace& work) {
+    const bool forced = request.way == Way::kCells;
+    const std::vector<BlockView>& views = request.blocks.views;
+    uint64_t plane_bytes = 0;  // a part of it is read in coarse planes
+    for (uint32_t b : blocks) plane_bytes += views[b].cells().plane_bytes();
+    std::vector<bool> done(searches.size(), false);
+    const size_t together = std::min<size_t>(searches.size(), kCellBatch);
+    if (work.cell_bounds.size() < together) work.cell_bounds.resize(together);
+    std::vector<std::pair<size_t, uint64_t>> chosen;  // queries, and the postings of their lists
+    for (size_t first = 0; first < searches.size(); first += together) {
+      chosen.clear();
+      for (size_t i = first; i < std::min(first + together, searches.size()); ++i) {
+        const uint64_t postings = count_postings(request, task.queries.begin + i) *
+                                  task.blocks.size() / std::max<size_t>(1, views.size());
+        const CellCosts costs{plane_bytes, postings, forced};
+        if (!forced && !(searches[i].may_use_cells(costs) && trials_.due(request.k))) continue;
+        if (searches[i].start_cells(work.cell_bounds[chosen.size()])) {
+          chosen.push_back({i, postings});
+        }
+      }
+      for (size_t b = 0; b < blocks.size(); ++b) {
+        const bool more = chosen.size() == 1 && b + 1 < blocks.size();
+        for (size_t c = 0; c < chosen.size(); ++c) {
+          work.cell_bounds[c].add(views[blocks[b]], more ? &views[blocks[b + 1]] : nullptr,
+                                  request.kernels);
+        }
+      }
+      for (size_t c = 0; c < chosen.size(); ++c) {
+        const auto [i, postings] = chosen[c];
+        const CellCosts costs{plane_bytes, postings, forced};
+        bool worthwhile = false;
+        done[i] = searches[i].search_cells(blocks, work.cell_bounds[c], costs, request.kernels, work,
+                                           &worthwhile);
+        if (!forced) trials_.note(request.k, worthwhile);
+      }
+    }
+    return done;
+  }
+
+  // How many postings the lists of a query hold.
+  static uint64_t count_postings(const Request& request, size_t q) {
+    uint64_t count = 0;
+    for (int64_t p = request.queries.indptr[q]; p < request.queries.indptr[q + 1]; ++p) {
+      count += request.state.list_lengths[request.queries.indices[p]];
+    }
+    return count;
+  }
+
+  // Accumulates for some queries in some blocks, block by block.
+  void accumulate(const Request& request, const std::vector<QuerySearch*>& searches,
+                  const std::vector<uint32_t>& blocks, bool guessing, Workspace& work) const {
+    const size_t count = searches.size(), steps = blocks.size() * count;
+    auto block_at = [&](size_t step) { return blocks[step / count]; };
+    auto search_at = [&](size_t step) -> QuerySearch& { return *searches[step % count]; };
     if (steps > 0) search_at(0).make_plan(block_at(0), work.plan);
-    const size_t guess_at = task.guessing ? task.blocks.size() / 8 : 0;  // after this many blocks
+    const size_t guess_at = guessing ? blocks.size() / 8 : 0;  // after this many blocks
     for (size_t step = 0; step < steps; ++step) {
       const bool more = step + 1 < steps;
       const QuerySearch& next = search_at(step + more);
@@ -360,18 +485,10 @@ class SparseIndex {
         if (more) next.prefetch_list(next_block, work.next_plan, t);
       });
       if (step / count + 1 == guess_at) {
-        search_at(step).guess(double(guess_at) / double(task.blocks.size()), work);
+        search_at(step).guess(double(guess_at) / double(blocks.size()), work);
       }
       std::swap(work.plan, work.next_plan);
     }
-    for (size_t i = 0; i < count; ++i) {
-      if (searches[i].finish(work)) continue;
-      Task again = task;
-      again.queries = {task.queries.begin + i, task.queries.begin + i + 1};
-      again.guessing = false;
-      searches[i].set_best(run(request, again, work)[0].take_best());
-    }
-    return searches;
   }
 
   void publish(std::shared_ptr<State> state) {
@@ -382,6 +499,7 @@ class SparseIndex {
   }
 
   const uint64_t dims_;
+  Trials trials_;
   std::unique_ptr<Locks> locks_;
   Snapshot state_;
   std::vector<std::unique_ptr<Workspace>> idle_;
