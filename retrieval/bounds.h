@@ -44,7 +44,7 @@ constexpr float kSmallestFactor = 1e-15f, kLargestFactor = 1e15f;
 
 // The share of the weights that is looked up in cells; the rest is in coarse cells. The fewer results,
 // the fewer rows are scored, and the less does it matter if there are more of them. Measured.
-inline double fine_share(size_t k) { return k <= 32 ? 0.9 : k <= 320 ? 0.96 : 1.0; }
+inline double fine_share(size_t k) { return k <= 32 ? 0.92 : k <= 320 ? 0.96 : 1.0; }
 
 // A cell whose rows may matter.
 struct Cell {
@@ -130,7 +130,8 @@ class CellBounds {
   // The sum that a cell with a row of this score cannot be below: at least 1.
   uint32_t least(double score) const {
     const double sum = score * scale_ - double(planes_.size()) * kLookUpRounding;
-    return uint32_t(std::min(std::max(std::floor(sum), 1.0), double(kLargestSum)));
+    if (!(sum >= 1.0)) return 1;  // also where a damaged file has norms that are no numbers
+    return uint32_t(std::min(sum, double(kLargestSum)));
   }
 
   // A sum that is reached by `count` cells or more, if there are so many.

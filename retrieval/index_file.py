@@ -26,7 +26,8 @@ from sparse_embed.retrieval import _index
 
 MAGIC = b"SPEMBIDX"
 BYTE_ORDER = 0x01020304
-VERSION = 1
+VERSION = 2
+READABLE = (1, 2)  # blocks of version 1 have no cells
 GROUP = 4
 HEADER = struct.Struct("=8sIIQQQIIQ")
 ENTRY = struct.Struct("=QQII")
@@ -136,8 +137,10 @@ def open_content(content: memoryview, verify: bool) -> _index.SparseIndex:
     )
     if order != BYTE_ORDER:
         raise IndexFileError("written on a machine of the other byte order, or damaged")
-    if version != VERSION:
-        raise IndexFileError(f"format version {version}: this release reads version {VERSION}")
+    if version not in READABLE:
+        raise IndexFileError(
+            f"format version {version}: this release reads versions {READABLE[0]} to {READABLE[-1]}"
+        )
     if length != len(content):
         raise IndexFileError(
             f"the file has {len(content)} bytes, but its header says {length}: truncated or damaged"

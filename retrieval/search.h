@@ -190,8 +190,7 @@ class QuerySearch {
                               : std::min(1.0, tau_ / std::max(norm_ * header.max_norm, 1e-300));
     // For exponentially distributed values, stopping at value mean * log(c / weight) saves the most
     // for a given sum of stops.
-    const bool may_stop = nonnegative_ && header.nonnegative;
-    const double most = may_stop ? std::min(kStops * thrift_ * cosine, 2.0) * mean_weight_ : 0.0;
+    const double most = std::min(kStops * thrift_ * cosine, 2.0) * mean_weight_;
     const double log_most = std::log(std::max(most, 1e-300));
     const size_t head =
         head_terms(norm_ * std::min(thrift_ * cosine * cosine * cosine, kMostTail * cosine));
@@ -248,7 +247,10 @@ class QuerySearch {
       const Plan::List& list = plan.lists[t];
       const float weight = terms_[t].weight;
       const BFloat16* bounds = weight > 0.0f ? block.upper : block.lower;
-      const float stop = list.stop > 0.0f ? list.stop : -std::numeric_limits<float>::infinity();
+      // Products of a positive weight never increase along a list: from the first that is not
+      // positive on, they only lower accumulators, which are upper bounds without them.
+      const float stop = weight > 0.0f ? std::max(list.stop, kSmallestPositive)
+                                       : -std::numeric_limits<float>::infinity();
       const uint32_t done =
           kernels.accumulate(block.ids + uint64_t(list.begin) * kGroup, bounds + list.begin,
                              list.end - list.begin, weight, stop, work.acc);
