@@ -59,77 +59,62 @@ class CellBounds {
   // exceeds `max_level`. False if sums could overflow: then there are no bounds.
   template <class Term>
   bool start(const std::vector<Term>& terms, size_t k, float max_level) {
-    planes_.clear();
-    weights_.clear();
-    if (terms.empty()) return false;
-    const float heaviest = std::abs(terms[0].weight);
-    if (!(heaviest >= kSmallestFactor && heaviest <= kLargestFactor)) return false;
-    if (!(max_level >= kSmallestFactor && max_level <= kLargestFactor)) return false;
-    scale_ = double(kLargestProduct) / (double(heaviest) * max_level);
-    double sum = 0.0, most = 0.0;
-    for (const Term& term : terms) {
-      const double weight = std::abs(double(term.weight));
-      sum += weight;
-      most += std::floor(weight * scale_ * max_level * (1.0 + 1e-6)) + 1.0;
-      dims_.resize(planes_.size() + 1);
-      dims_[planes_.size()] = term.dim << 1 | (term.weight < 0.0f);
-      planes_.push_back(0);
-      weights_.push_back(float(weight * scale_));
-    }
-    if (most > double(kLargestSum)) return false;
-    double fine = 0.0;
-    fine_ = 0;
-    while (fine_ < terms.size() && fine < fine_share(k) * sum) {
-      fine += std::abs(double(terms[fine_++].weight));
-    }
-    products_.resize(terms.size() * kLevels);
+    terms_.clear();
     sums_.clear();
     largest_.clear();
-    return true;
+    if (terms.empty()) return false;
+    const double heaviest = std::abs(double(terms[0].weight));
+    for (double factor : {heaviest, double(max_level)}) {
+      if (!(factor >= kSmallestFactor && factor <= kLargestFactor)) return false;
+    }
+    scale_ = double(kLargestProduct) / (heaviest * max_level);
+    double total = 0.0, largest_sum = 0.0;
+    for (const Term& term : terms) {
+      const double weight = std::abs(double(term.weight));
+      terms_.push_back({term.dim, float(weight * scale_), term.weight < 0.0f});
+      total += weight;
+      largest_sum += weight * scale_ * max_level + 1.0 + kLookUpRounding;
+    }
+    double share = 0.0;
+    for (fine_ = 0; fine_ < terms.size() && share < fine_share(k) * total; ++fine_) {
+      share += std::abs(double(terms[fine_].weight));
+    }
+    return largest_sum <= double(kLargestSum);
   }
 
   // Bounds the cells of the next block; `next` will follow it, if it is not null.
   void add(const BlockView& block, const BlockView* next, const Kernels& kernels) {
     const CellLayout cells = block.cells();
-    const auto terms = uint32_t(planes_.size());
-    const uint32_t coarse_groups = cells.coarse / kCellGroup, groups = coarse_groups * kCoarse;
-    // A block without negative values has no planes for negative weights.
-    uint32_t fine = 0, count = 0;
-    for (uint32_t t = 0; t < terms; ++t) {
-      const uint32_t dim = dims_[t] >> 1;
-      if (dims_[t] & 1) {
-        if (block.header->nonnegative) continue;
-        planes_[count] = block.header->dims + dim;
-      } else {
-        planes_[count] = dim;
-      }
-      used_weights_.resize(terms);
-      used_weights_[count++] = weights_[t];
-      if (t < fine_) fine = count;
-    }
-    kernels.look_up(used_weights_.data(), fine, block.levels, products_.data());
-    kernels.look_up(used_weights_.data() + fine, count - fine, block.levels + kLevels,
+    const uint32_t fine = choose_planes(*block.header);
+    const auto count = uint32_t(planes_.size());
+    products_.resize(count * kLevels);
+    kernels.look_up(weights_.data(), fine, block.levels, products_.data());
+    kernels.look_up(weights_.data() + fine, count - fine, block.levels + kLevels,
                     products_.data() + fine * kLevels);
+    // Only planes that lie in the same places can be fetched ahead.
     const bool alike = next && next->header->nonnegative == block.header->nonnegative &&
                        next->header->cell_rows == block.header->cell_rows &&
                        next->header->rows == block.header->rows;
+    const uint32_t coarse_groups = cells.coarse / kCellGroup, groups = coarse_groups * kCoarse;
     coarse_sums_.resize(cells.coarse);
     coarse_largest_.resize(coarse_groups);
-    PlaneSums in{block.coarse_planes, cells.coarse_plane_bytes(), planes_.data() + fine,
-                 products_.data() + fine * kLevels, count - fine, nullptr, 0,
-                 alike ? next->coarse_planes : nullptr};
-    kernels.bound_cells(in, coarse_groups, coarse_sums_.data(), coarse_largest_.data());
+    const PlaneSums coarse_planes{block.coarse_planes, cells.coarse_plane_bytes(),
+                                  planes_.data() + fine, products_.data() + fine * kLevels,
+                                  count - fine, nullptr, 0,
+                                  alike ? next->coarse_planes : nullptr};
+    kernels.bound_cells(coarse_planes, coarse_groups, coarse_sums_.data(), coarse_largest_.data());
     const size_t first = largest_.size();
     sums_.resize((first + groups) * kCellGroup);
     largest_.resize(first + groups);
-    in = {block.planes, cells.plane_bytes(), planes_.data(), products_.data(), fine,
-          coarse_sums_.data(), coarse_groups, alike ? next->planes : nullptr};
-    kernels.bound_cells(in, groups, sums_.data() + first * kCellGroup, largest_.data() + first);
+    const PlaneSums planes{block.planes, cells.plane_bytes(), planes_.data(), products_.data(),
+                           fine, coarse_sums_.data(), coarse_groups,
+                           alike ? next->planes : nullptr};
+    kernels.bound_cells(planes, groups, sums_.data() + first * kCellGroup, largest_.data() + first);
   }
 
   // The sum that a cell with a row of this score cannot be below: at least 1.
   uint32_t least(double score) const {
-    const double sum = score * scale_ - double(planes_.size()) * kLookUpRounding;
+    const double sum = score * scale_ - double(terms_.size()) * kLookUpRounding;
     if (!(sum >= 1.0)) return 1;  // also where a damaged file has norms that are no numbers
     return uint32_t(std::min(sum, double(kLargestSum)));
   }
@@ -167,15 +152,39 @@ class CellBounds {
 
  private:
   static constexpr uint32_t kBuckets = 4096, kBucketShift = 4;
+  static_assert(kBuckets << kBucketShift == kLargestSum + 1, "every sum must have a bucket");
+
+  struct ScaledTerm {
+    uint32_t dim;
+    float weight;  // its magnitude, scaled
+    bool negative;
+  };
+
+  // Finds the planes of the terms in a block, and the weights that go with them; returns how many of
+  // them, the first, are looked up in cells. A block without negative values has no planes for
+  // negative weights, whose products can only lower a score.
+  uint32_t choose_planes(const BlockHeader& header) {
+    planes_.clear();
+    weights_.clear();
+    uint32_t fine = 0;
+    for (size_t t = 0; t < terms_.size(); ++t) {
+      const ScaledTerm& term = terms_[t];
+      if (term.negative && header.nonnegative) continue;
+      planes_.push_back(term.negative ? header.dims + term.dim : term.dim);
+      weights_.push_back(term.weight);
+      if (t < fine_) ++fine;
+    }
+    return fine;
+  }
 
   double scale_ = 1.0;
-  size_t fine_ = 0;                // terms that are looked up in cells
-  std::vector<uint32_t> dims_;     // of the terms, above a bit for negative weights
-  std::vector<float> weights_;     // their scaled magnitudes
-  std::vector<uint32_t> planes_;   // of the terms in one block
-  std::vector<float> used_weights_;
+  std::vector<ScaledTerm> terms_;
+  size_t fine_ = 0;  // terms that are looked up in cells
+  std::vector<uint32_t> planes_;
+  std::vector<float> weights_;
   std::vector<uint8_t> products_;
-  std::vector<uint16_t> sums_, largest_, coarse_sums_, coarse_largest_;
+  std::vector<uint16_t> sums_, largest_;  // of the cells and their groups, block after block
+  std::vector<uint16_t> coarse_sums_, coarse_largest_;
   std::vector<uint32_t> counts_;
 };
 

@@ -1,5 +1,5 @@
-// Search of one query in one range of blocks: bounded accumulation, then exact scores of the few
-// rows that can matter.
+// Search of one query in one range of blocks: bounds by accumulation or of cells, then exact scores of
+// the few rows that can matter.
 //
 // For a block, each list of the query's dimensions adds weight * bound to the accumulators of its
 // rows, where bound is the group's upper bound of the value (its lower bound for a negative weight).
@@ -12,7 +12,7 @@
 //
 // 1. The low end of each list. Lists are sorted, so accumulation stops where products fall below
 //    `stop`. With `dropped` the sum of the stops, a row's score in the accumulated dimensions is at
-//    most accumulator + dropped.
+//    most accumulator + dropped. Products that are not positive may be left out for nothing.
 // 2. The lightest dimensions of the query. Let the query's first `head` dimensions (by weight) have
 //    norm qh, the rest norm qt, q^2 = qh^2 + qt^2, and let no row of the block have a norm above n.
 //    A row with norm a in the head has a head score h <= qh a and, by Cauchy-Schwarz, a tail score
@@ -23,6 +23,12 @@
 //        h + qt sqrt(n^2 - (h / qh)^2)   for h <= qh n cos f,   else q n.
 //
 // How much is left out changes the speed alone; it follows the cost of the last block.
+//
+// Blocks with cells have another way (bounds.h): bounds of all cells are computed first, then the rows
+// of the most promising cells are scored, in rounds that grow, until no other cell reaches tau. This
+// takes less time if few rows are to be scored, that is for few results; what it takes is estimated
+// from the number of cells that reach tau, and if accumulation is estimated to take less, it goes on
+// with the tau that was found.
 //
 // tau may also be guessed from the first blocks. If in the end k rows reach the guess, no row below
 // it belongs to the result; if not, the query is searched again without guessing.
@@ -88,13 +94,16 @@ constexpr double kLargestBound = 1e37;
 static_assert(kLargestBound <= std::numeric_limits<float>::max() / 16, "bounds could overflow");
 
 // What cells cost, for the choice between them and accumulation. Measured.
-constexpr double kNsPerPlaneByte = 0.05, kNsPerRow = 15.0, kNsPerValue = 0.9;
+constexpr double kNsPerPlaneByte = 0.04, kNsPerRow = 15.0, kNsPerByte = 0.17;
+constexpr uint64_t kCacheBytes = uint64_t(1) << 24;
 
 // What the choice between cells and accumulation is made from.
 struct CellCosts {
-  uint64_t plane_bytes;  // of each of the query's planes
-  uint64_t postings;     // in its lists
-  bool forced;           // cells, whatever they cost
+  uint64_t postings;     // in the query's lists
+  uint64_t plane_bytes;  // of each of its planes
+  uint64_t row_bytes;    // of all rows of the index
+  uint64_t rows, blocks;
+  bool forced;  // cells, whatever they cost
 };
 
 // The rows of an index as the search sees them: blocks of equal size (but for the last one).
@@ -142,7 +151,7 @@ struct Workspace {
   std::vector<uint32_t> found;                // local ids of candidates
   std::vector<float> bounds;                  // what their accumulators held
   Plan plan, next_plan;
-  std::vector<CellBounds> cell_bounds;        // of the queries of a batch
+  CellBounds cell_bounds;
   std::vector<Cell> cells;                    // that may matter
   std::vector<uint32_t> rows;                 // where their rows are stored
   DenseQuery dense;
@@ -274,7 +283,7 @@ class QuerySearch {
 
   // Whether to bound cells at all: not if that alone would take about as long as accumulating.
   bool may_use_cells(const CellCosts& costs) const {
-    return bounding_ns(costs) < 0.5 * accumulation_ns(costs.postings);
+    return bounding_ns(costs) < 0.5 * accumulation_ns(costs);
   }
 
   bool start_cells(CellBounds& bounds) const { return bounds.start(terms_, k_, blocks_.max_level); }
@@ -283,11 +292,10 @@ class QuerySearch {
   // grow, until no other cell can hold a row that matters. Returns false if it gives up because
   // accumulating takes less time: then tau is known better, and nothing else. `worthwhile` tells
   // whether cells take less time, what they took so far included.
-  bool search_cells(const std::vector<uint32_t>& blocks, CellBounds& bounds,
-                    const CellCosts& costs, const Kernels& kernels, Workspace& work,
-                    bool* worthwhile) {
+  bool search_cells(const std::vector<uint32_t>& blocks, const CellCosts& costs,
+                    const Kernels& kernels, Workspace& work, bool* worthwhile) {
+    CellBounds& bounds = work.cell_bounds;
     const BlockHeader& some = *blocks_.views[blocks[0]].header;
-    const double row_ns = kNsPerRow + kNsPerValue * double(some.nonzeros) / double(some.rows);
     const double slack = score_slack(blocks);
     const bool guessing = threshold_ <= 0.0f;  // accumulation takes longer if it must guess tau
     double spent = 0.0;
@@ -297,10 +305,10 @@ class QuerySearch {
       const uint32_t least = std::max(needed, bounds.reached_by(wanted));
       if (least <= most) {
         bounds.collect(blocks, blocks_.views, least, most, kernels, work.cells);
-        spent += double(work.cells.size()) * some.cell_rows * row_ns;
-        const double other = accumulation_ns(costs.postings);
+        spent += double(work.cells.size()) * some.cell_rows * row_ns(costs);
+        const double other = accumulation_ns(costs);
         const double guess = guessing ? 1.0 + 0.3 * std::min(1.0, double(k_) / 1000.0) : 1.0;
-        *worthwhile = bounding_ns(costs) + spent < guess * other;
+        *worthwhile = bounding_ns(costs) + spent < 0.9 * guess * other;
         if (!costs.forced && spent > other) {
           best_.clear();
           return false;
@@ -448,12 +456,19 @@ class QuerySearch {
     return double(terms_.size()) * double(costs.plane_bytes) * kNsPerPlaneByte;
   }
 
-  // About how long it takes to accumulate, given that so many postings are in the query's lists: the
-  // higher tau is, the more of them are left out.
-  double accumulation_ns(uint64_t postings) const {
+  // About how long it takes to score a row: half as long if the cache holds all rows.
+  double row_ns(const CellCosts& costs) const {
+    const double near = costs.row_bytes < kCacheBytes ? 0.5 : 1.0;
+    return near * (kNsPerRow + kNsPerByte * double(costs.row_bytes) / double(blocks_.rows()));
+  }
+
+  // About how long it takes to accumulate: the higher tau is, the more postings are left out.
+  double accumulation_ns(const CellCosts& costs) const {
     const double largest = norm_ * blocks_.views[0].header->max_norm;
     const double cosine = tau_ / std::max(largest, 1e-300);
-    return double(postings) * std::min(std::max(0.7 - 0.65 * cosine, 0.2), 0.7);
+    return double(costs.postings) * std::min(std::max(0.6 - 0.6 * cosine, 0.15), 0.6) +
+           0.08 * double(costs.rows) + 500.0 * double(costs.blocks) +
+           0.5 * double(k_ + 300) * row_ns(costs);
   }
 
   // No computed score exceeds the real-valued one by more than this.

@@ -284,7 +284,6 @@ class SparseIndex {
 
  private:
   static constexpr size_t kBatch = 64;
-  static constexpr size_t kCellBatch = 16;  // queries whose bounds of cells are kept at a time
 
   // The arguments of a call of `search`.
   struct Request {
@@ -422,38 +421,28 @@ class SparseIndex {
                                  std::vector<QuerySearch>& searches, Workspace& work) {
     const bool forced = request.way == Way::kCells;
     const std::vector<BlockView>& views = request.blocks.views;
-    uint64_t plane_bytes = 0;  // a part of it is read in coarse planes
-    for (uint32_t b : blocks) plane_bytes += views[b].cells().plane_bytes();
+    CellCosts costs{};
+    costs.forced = forced;
+    costs.blocks = blocks.size();
+    for (uint32_t b : blocks) {
+      costs.plane_bytes += views[b].cells().plane_bytes();
+      costs.row_bytes += views[b].header->words * sizeof(uint32_t);
+      costs.rows += views[b].rows();
+    }
+    // One query after the other: they share few planes, and fetching ahead matters more.
     std::vector<bool> done(searches.size(), false);
-    const size_t together = std::min<size_t>(searches.size(), kCellBatch);
-    if (work.cell_bounds.size() < together) work.cell_bounds.resize(together);
-    std::vector<std::pair<size_t, uint64_t>> chosen;  // queries, and the postings of their lists
-    for (size_t first = 0; first < searches.size(); first += together) {
-      chosen.clear();
-      for (size_t i = first; i < std::min(first + together, searches.size()); ++i) {
-        const uint64_t postings = count_postings(request, task.queries.begin + i) *
-                                  task.blocks.size() / std::max<size_t>(1, views.size());
-        const CellCosts costs{plane_bytes, postings, forced};
-        if (!forced && !(searches[i].may_use_cells(costs) && trials_.due(request.k))) continue;
-        if (searches[i].start_cells(work.cell_bounds[chosen.size()])) {
-          chosen.push_back({i, postings});
-        }
-      }
+    for (size_t i = 0; i < searches.size(); ++i) {
+      costs.postings =
+          count_postings(request, task.queries.begin + i) * blocks.size() / views.size();
+      if (!forced && !(searches[i].may_use_cells(costs) && trials_.due(request.k))) continue;
+      if (!searches[i].start_cells(work.cell_bounds)) continue;
       for (size_t b = 0; b < blocks.size(); ++b) {
-        const bool more = chosen.size() == 1 && b + 1 < blocks.size();
-        for (size_t c = 0; c < chosen.size(); ++c) {
-          work.cell_bounds[c].add(views[blocks[b]], more ? &views[blocks[b + 1]] : nullptr,
-                                  request.kernels);
-        }
+        const BlockView* next = b + 1 < blocks.size() ? &views[blocks[b + 1]] : nullptr;
+        work.cell_bounds.add(views[blocks[b]], next, request.kernels);
       }
-      for (size_t c = 0; c < chosen.size(); ++c) {
-        const auto [i, postings] = chosen[c];
-        const CellCosts costs{plane_bytes, postings, forced};
-        bool worthwhile = false;
-        done[i] = searches[i].search_cells(blocks, work.cell_bounds[c], costs, request.kernels, work,
-                                           &worthwhile);
-        if (!forced) trials_.note(request.k, worthwhile);
-      }
+      bool worthwhile = false;
+      done[i] = searches[i].search_cells(blocks, costs, request.kernels, work, &worthwhile);
+      if (!forced) trials_.note(request.k, worthwhile);
     }
     return done;
   }

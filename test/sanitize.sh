@@ -8,7 +8,8 @@ out=build/sanitize
 SPARSE_EMBED_CFLAGS="-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -O1 -g" \
     "$python" setup.py --quiet build --build-base "$out" --build-lib "$out/lib"
 if [ $# -eq 0 ]; then
-    set -- test/retrieval/test_index.py test/retrieval/test_index_file.py test/retrieval/test_rerank.py \
+    set -- test/retrieval/test_index.py test/retrieval/test_index_file.py test/retrieval/test_cells.py \
+        test/retrieval/test_rerank.py \
         "test/fuzz/test_fuzz.py::test_damaged_input_is_refused_or_harmless[index_files]" \
         "test/fuzz/test_fuzz.py::test_damaged_input_is_refused_or_harmless[queries]"
 fi
