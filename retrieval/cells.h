@@ -15,8 +15,9 @@
 //
 // Numbering: coarse cell c holds the cells c, c + C, c + 2 C ..., with C the number of coarse
 // cells, so that bounds of both add up without moving lanes. `first_place` tells where the rows of a
-// cell begin in the order of rows. The number of coarse cells is a multiple of kCellGroup. A group of kCellGroup cells takes kCellGroup / 2 bytes: byte
-// 2 (n % 32) + (n / 32) % 2 holds cell n of the group, in the low half if n < 64, else the high one.
+// cell begin in the order of rows. The number of coarse cells is a multiple of kCellGroup. A group of
+// kCellGroup cells takes kCellGroup / 2 bytes: byte 2 (n % 32) + (n / 32) % 2 holds cell n of the
+// group, in the low half if n < 64, else the high one.
 #pragma once
 
 #include <algorithm>

@@ -88,7 +88,7 @@ class Trials {
   }
 
  private:
-  static constexpr uint32_t kMostFailures = 6;
+  static constexpr uint32_t kMostFailures = 7;
   struct Entry {
     std::atomic<uint32_t> failures{0}, left{0};
   };
