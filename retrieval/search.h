@@ -199,7 +199,8 @@ class QuerySearch {
                               : std::min(1.0, tau_ / std::max(norm_ * header.max_norm, 1e-300));
     // For exponentially distributed values, stopping at value mean * log(c / weight) saves the most
     // for a given sum of stops.
-    const double most = std::min(kStops * thrift_ * cosine, 2.0) * mean_weight_;
+    const bool may_stop = nonnegative_ && header.nonnegative;
+    const double most = may_stop ? std::min(kStops * thrift_ * cosine, 2.0) * mean_weight_ : 0.0;
     const double log_most = std::log(std::max(most, 1e-300));
     const size_t head =
         head_terms(norm_ * std::min(thrift_ * cosine * cosine * cosine, kMostTail * cosine));
