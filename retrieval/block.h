@@ -347,7 +347,8 @@ class BlockBuilder {
 
   void write_cells(const Sections& out) const {
     CellBuilder builder(
-        CellLayout(header_.rows, header_.dims, header_.nonnegative != 0, header_.cell_rows));
+        CellLayout(header_.rows, header_.dims, header_.nonnegative != 0, header_.cell_rows),
+        header_.nonzeros);
     for (int64_t i = begin_; i < end_; ++i) {
       builder.add_row([&](auto add) {
         for_each(i, [&](uint32_t dim, float value) {

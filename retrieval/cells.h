@@ -82,7 +82,9 @@ inline uint32_t choose_cell_rows(uint64_t rows, uint64_t dims, bool nonnegative,
 // Fills in the sections of a block's cells.
 class CellBuilder {
  public:
-  explicit CellBuilder(const CellLayout& layout) : layout_(layout) {}
+  CellBuilder(const CellLayout& layout, uint64_t nonzeros) : layout_(layout) {
+    entries_.reserve(nonzeros);
+  }
 
   // Adds a row; `visit_values(f)` calls f(plane, magnitude) for its non-zeros.
   template <class VisitValues>
@@ -91,12 +93,13 @@ class CellBuilder {
     Entry heaviest[kHeaviest];
     uint32_t count = 0;
     visit_values([&](uint32_t plane, float magnitude) {
-      entries_.push_back({plane, magnitude});
+      const Entry entry{uint16_t(plane), bf16_round_up(magnitude)};
+      entries_.push_back(entry);
       uint32_t at = count;
-      for (; at > 0 && heaviest[at - 1].magnitude < magnitude; --at) {
+      for (; at > 0 && heaviest[at - 1].code < entry.code; --at) {
         if (at < kHeaviest) heaviest[at] = heaviest[at - 1];
       }
-      if (at < kHeaviest) heaviest[at] = {plane, magnitude};
+      if (at < kHeaviest) heaviest[at] = entry;
       count = std::min(count + 1, kHeaviest);
     });
     uint64_t key = 0;
@@ -123,8 +126,8 @@ class CellBuilder {
   static constexpr uint32_t kCodes = 0x8000;  // of bfloat16 numbers that are not negative
 
   struct Entry {
-    uint32_t plane;
-    float magnitude;
+    uint16_t plane;
+    BFloat16 code;  // of the magnitude, rounded up
   };
   struct Ordered {
     uint64_t key;
@@ -144,6 +147,7 @@ class CellBuilder {
   void write_level(uint32_t run, uint32_t plane_bytes, float* levels, uint8_t* planes,
                    Number number) {
     std::vector<Maximum> maxima;
+    maxima.reserve(std::min<uint64_t>(entries_.size(), layout_.planes * plane_bytes * 2));
     std::vector<uint32_t> counts(kCodes, 0);
     std::vector<BFloat16> largest(layout_.planes, 0);
     std::vector<uint16_t> touched;
@@ -153,9 +157,8 @@ class CellBuilder {
       for (uint32_t place = begin; place < end; ++place) {
         const uint16_t row = order_[place].row;
         for (uint32_t e = starts_[row]; e < starts_[row + 1]; ++e) {
-          const uint32_t plane = entries_[e].plane;
-          const BFloat16 code = bf16_round_up(entries_[e].magnitude);
-          if (largest[plane] == 0) touched.push_back(uint16_t(plane));
+          const auto [plane, code] = entries_[e];
+          if (largest[plane] == 0) touched.push_back(plane);
           if (largest[plane] < code) largest[plane] = code;
         }
       }
