@@ -19,7 +19,7 @@ extensions = [
     Extension(
         "sparse_embed.retrieval._index",
         sources=["retrieval/_index.pyx"],
-        depends=sorted([*glob.glob("retrieval/*.h"), "retrieval/kernels.inc"]),
+        depends=sorted(sum((glob.glob(f"retrieval/*.{end}") for end in ("h", "inc", "pxi")), [])),
         include_dirs=["retrieval", numpy.get_include()],
         define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")],
         language="c++",

@@ -80,6 +80,7 @@ class SparseIndex:
         selection: Selection | None,
         num_threads: int,
         kernels: str,
+        way: str,
     ) -> tuple[np.ndarray, np.ndarray]: ...
     def range_search(
         self,
@@ -88,6 +89,7 @@ class SparseIndex:
         selection: Selection | None,
         num_threads: int,
         kernels: str,
+        way: str,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]: ...
 
 def rerank_rows(

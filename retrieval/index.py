@@ -57,6 +57,7 @@ class SparseIndex:
     def _open(self, index: _index.SparseIndex, mapped: MappedFile | None = None) -> None:
         self._index, self._mapped = index, mapped
         self._kernels = _index.KERNELS[0]
+        self._way = "cheapest"  # or "cells", "accumulate": what tests compare
         forks.register(self, index)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -133,7 +134,7 @@ class SparseIndex:
 
     @property
     def nbytes_by_part(self) -> dict[str, int]:
-        """Bytes of `postings` (accumulation), `rows` (exact scores) and `other`."""
+        """Bytes of `postings` (accumulation), `rows` (exact scores), `cells` (bounds), `other`."""
         return self._index.snapshot().nbytes
 
     @property
@@ -301,7 +302,7 @@ class SparseIndex:
         csr = canonical_csr("queries", queries, self.shape[1])
         chosen = selection(allowed, forbidden)
         self._check_mapped()
-        return csr, *k, score_floor(threshold), chosen, num_threads, self._kernels
+        return csr, *k, score_floor(threshold), chosen, num_threads, self._kernels, self._way
 
     def _check_mapped(self) -> None:
         if self._mapped is not None:
