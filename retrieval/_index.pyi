@@ -81,6 +81,7 @@ class SparseIndex:
         num_threads: int,
         kernels: str,
         way: str,
+        effort: float,
     ) -> tuple[np.ndarray, np.ndarray]: ...
     def range_search(
         self,

@@ -282,13 +282,13 @@ cdef class SparseIndex:
         return fresh
 
     def search(self, Csr queries not None, size_t k, float threshold, Selection selection,
-               size_t num_threads, str kernels not None, str way not None):
+               size_t num_threads, str kernels not None, str way not None, double effort):
         scores = np.empty((queries.view.rows, k), np.float32)
         ids = np.empty((queries.view.rows, k), np.int64)
         cdef float[:, ::1] scores_view = scores
         cdef int64_t[:, ::1] ids_view = ids
         cdef Request request = make_request(queries, k, threshold, selection, num_threads, kernels,
-                                            way)
+                                            way, effort)
         if queries.view.rows:
             with nogil:
                 self.index.get().search(request, &scores_view[0, 0], &ids_view[0, 0])
@@ -299,7 +299,7 @@ cdef class SparseIndex:
         """All rows that reach the threshold: where those of each query begin, scores, ids."""
         cdef int64_t[::1] offsets = np.zeros(queries.view.rows + 1, np.int64)
         cdef Request request = make_request(queries, 1, threshold, selection, num_threads, kernels,
-                                            way)
+                                            way, 1.0)
         cdef RangeResults found
         cdef uint64_t count
         with nogil:
@@ -314,7 +314,7 @@ cdef class SparseIndex:
 
 
 cdef Request make_request(Csr queries, size_t k, float threshold, Selection selection,
-                          size_t num_threads, str kernels, str way):
+                          size_t num_threads, str kernels, str way, double effort):
     """Points into `queries` and `selection`."""
     cdef Request request
     request.queries = queries.view
@@ -326,6 +326,7 @@ cdef Request make_request(Csr queries, size_t k, float threshold, Selection sele
     request.threads = num_threads
     request.kernels = &kernels_named(kernels.encode())
     request.way = way_named(way.encode())
+    request.effort = effort
     return request
 
 

@@ -27,6 +27,7 @@ struct Request {
   size_t threads;
   const Kernels* kernels;
   Way way;
+  double effort;  // below 1 rows may be missed; see query.h
 };
 
 class BatchSearch {
@@ -117,18 +118,13 @@ class BatchSearch {
   // How many rows are scored one by one in less time than lists are gone through.
   uint64_t few_rows() const {
     constexpr uint64_t kRowCost = 120;  // in postings, measured
-    const size_t queries = size_t(request_.queries.rows);
-    return queries == 0 ? 0 : count_postings({0, queries}) / queries / kRowCost;
-  }
-
-  // How many postings the lists of queries hold.
-  uint64_t count_postings(Range queries) const {
-    const Csr& csr = request_.queries;
-    uint64_t count = 0;
-    for (int64_t p = csr.indptr[queries.begin]; p < csr.indptr[queries.end]; ++p) {
-      count += state_.list_lengths[csr.indices[p]];
+    const Csr& queries = request_.queries;
+    if (queries.rows == 0) return 0;
+    uint64_t postings = 0;
+    for (int64_t p = 0; p < queries.indptr[queries.rows]; ++p) {
+      postings += state_.list_lengths[queries.indices[p]];
     }
-    return count;
+    return postings / uint64_t(queries.rows) / kRowCost;
   }
 
   QuerySearch start(size_t q) const {
@@ -136,7 +132,7 @@ class BatchSearch {
     const int64_t begin = queries.indptr[q];
     return QuerySearch(blocks_,
                        Query(queries.indices + begin, queries.values + begin,
-                             queries.indptr[q + 1] - begin),
+                             queries.indptr[q + 1] - begin, request_.effort),
                        request_.k, request_.threshold);
   }
 
@@ -153,7 +149,7 @@ class BatchSearch {
     }
     std::vector<bool> done(searches.size(), false);
     if (task.cells && request_.way != Way::kAccumulate && !with_cells.empty()) {
-      done = search_cells(task, with_cells, searches, work);
+      done = search_cells(with_cells, searches, work);
     }
     std::vector<QuerySearch*> whole, rest;
     for (size_t i = 0; i < searches.size(); ++i) (done[i] ? rest : whole).push_back(&searches[i]);
@@ -170,17 +166,16 @@ class BatchSearch {
   }
 
   // Searches the cells of `blocks`, and tells for which queries: some are better off without.
-  std::vector<bool> search_cells(const Task& task, const std::vector<uint32_t>& blocks,
+  std::vector<bool> search_cells(const std::vector<uint32_t>& blocks,
                                  std::vector<QuerySearch>& searches, Workspace& work) const {
     const bool forced = request_.way == Way::kCells;
-    const Trials::Kind kind{request_.k, filter_ != nullptr};
+    const Trials::Kind kind{request_.k, filter_ != nullptr, request_.effort < 1.0};
     CellSearch cells(blocks_, blocks, every_, forced);
     // One query after the other: they share few planes, and fetching ahead matters more.
     std::vector<bool> done(searches.size(), false);
     for (size_t i = 0; i < searches.size(); ++i) {
-      const size_t q = task.queries.begin + i;
       BestRows& best = searches[i].best;
-      if (!cells.worth_trying(best, count_postings({q, q + 1}))) continue;
+      if (!cells.worth_trying(best, state_.list_lengths)) continue;
       if (!forced && !workspaces_.trials.due(kind)) continue;
       const CellSearch::Outcome outcome = cells.run(best, *request_.kernels, work);
       if (outcome == CellSearch::Outcome::kUnbounded) continue;

@@ -30,6 +30,7 @@
 #include "block.h"
 #include "kernels.h"
 #include "prefetch.h"
+#include "query.h"
 
 namespace sparse_embed {
 
@@ -55,10 +56,10 @@ struct Cell {
 
 class CellBounds {
  public:
-  // Prepares for the k best of a query with these terms, heaviest first. No level of the blocks
-  // exceeds `max_level`. False if sums could overflow: then there are no bounds.
-  template <class Term>
-  bool start(const std::vector<Term>& terms, size_t k, float max_level) {
+  // Prepares for the k best of a query. No level of the blocks exceeds `max_level`. False if sums
+  // could overflow: then there are no bounds.
+  bool start(const Query& query, size_t k, float max_level) {
+    const std::vector<Term>& terms = query.terms;
     terms_.clear();
     sums_.clear();
     largest_.clear();
@@ -75,8 +76,10 @@ class CellBounds {
       total += weight;
       largest_sum += weight * scale_ * max_level + 1.0 + kLookUpRounding;
     }
+    // Where light terms were left out, the others are too heavy for coarse cells. Measured.
+    const double fine = query.complete ? fine_share(k) : 1.0;
     double share = 0.0;
-    for (fine_ = 0; fine_ < terms.size() && share < fine_share(k) * total; ++fine_) {
+    for (fine_ = 0; fine_ < terms.size() && share < fine * total; ++fine_) {
       share += std::abs(double(terms[fine_].weight));
     }
     return largest_sum <= double(kLargestSum);

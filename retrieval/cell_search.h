@@ -32,8 +32,10 @@ class CellSearch {
   }
 
   // Whether to bound cells at all: not if that alone would take about as long as accumulating.
-  // `postings` is the number of those in the query's lists in all blocks.
-  bool worth_trying(const BestRows& best, uint64_t postings) {
+  // `list_lengths` are those of all blocks.
+  bool worth_trying(const BestRows& best, const std::vector<uint64_t>& list_lengths) {
+    uint64_t postings = 0;
+    for (const Term& term : best.query().terms) postings += list_lengths[term.dim];
     postings_ = double(postings) * double(blocks_.size()) / double(all_.views.size());
     return forced_ || bounding_ns(best) < 0.5 * accumulation_ns(best);
   }
@@ -45,7 +47,7 @@ class CellSearch {
   // accumulating takes less time, a better tau. kSlow: done, but accumulating would have been faster.
   Outcome run(BestRows& best, const Kernels& kernels, Workspace& work) const {
     CellBounds& bounds = work.cell_bounds;
-    if (!bounds.start(best.query().terms, best.k(), all_.max_level)) return Outcome::kUnbounded;
+    if (!bounds.start(best.query(), best.k(), all_.max_level)) return Outcome::kUnbounded;
     for (size_t b = 0; b < blocks_.size(); ++b) {
       const BlockView* next = b + 1 < blocks_.size() ? &all_.views[blocks_[b + 1]] : nullptr;
       bounds.add(all_.views[blocks_[b]], next, kernels);

@@ -96,6 +96,7 @@ cdef extern from "sparse_index.h" namespace "sparse_embed" nogil:
         size_t threads
         const Kernels* kernels
         Way way
+        double effort
 
     cdef cppclass RangeResults:
         uint64_t write_offsets(int64_t*)

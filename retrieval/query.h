@@ -48,11 +48,15 @@ struct Query {
   const float* weights;
   int64_t count;
 
-  std::vector<Term> terms;  // those that are not zero, heaviest first
+  // What bounds are made of: the terms that are not zero, heaviest first. Sums and norms are theirs.
+  std::vector<Term> terms;
+  bool complete = true;  // whether none was left out
   double norm = 0.0, weight_sum = 0.0, mean_weight = 0.0;
   bool nonnegative = true;
 
-  Query(const int32_t* dims, const float* weights, int64_t count)
+  // With an `effort` below 1, the lightest terms are left out of the bounds: those that hold at most
+  // 1 - effort of the weight. Then a row may be missed whose score would have mattered.
+  Query(const int32_t* dims, const float* weights, int64_t count, double effort = 1.0)
       : dims(dims), weights(weights), count(count) {
     for (int64_t i = 0; i < count; ++i) {
       if (weights[i] == 0.0f) continue;
@@ -63,6 +67,7 @@ struct Query {
     std::sort(terms.begin(), terms.end(), [](const Term& a, const Term& b) {
       return std::abs(a.weight) > std::abs(b.weight);
     });
+    if (effort < 1.0) leave_out((1.0 - effort) * weight_sum);
     mean_weight = weight_sum / std::max<double>(1.0, double(terms.size()));
     tail_norms_.resize(terms.size() + 1);
     double tail2 = 0.0;
@@ -99,6 +104,19 @@ struct Query {
   }
 
  private:
+  // Leaves out the lightest terms, but not the last one, while their weights add up to `most`.
+  void leave_out(double most) {
+    double left_out = 0.0;
+    while (terms.size() > 1) {
+      const double weight = std::abs(double(terms.back().weight));
+      if (left_out + weight > most) break;
+      left_out += weight;
+      terms.pop_back();
+      complete = false;
+    }
+    weight_sum -= left_out;
+  }
+
   double additions(const BlockHeader& block) const {
     return kOtherRoundings + std::min<double>(double(terms.size()), block.max_count);
   }

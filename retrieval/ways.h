@@ -23,10 +23,10 @@ inline Way way_named(const std::string& name) {
 // not agree on it.
 class Trials {
  public:
-  // Searches for k results, among all rows or among some.
+  // Searches for k results, among all rows or among some, of which some may be missed or none.
   struct Kind {
     size_t k;
-    bool filtered;
+    bool filtered, approximate;
   };
 
   bool due(Kind kind) {
@@ -49,10 +49,10 @@ class Trials {
     std::atomic<uint32_t> failures{0}, left{0};
   };
   Entry& entry(Kind kind) {
-    return entries_[kind.filtered][63 - __builtin_clzll(uint64_t(kind.k) | 1)];
+    return entries_[kind.filtered][kind.approximate][63 - __builtin_clzll(uint64_t(kind.k) | 1)];
   }
 
-  Entry entries_[2][64];
+  Entry entries_[2][2][64];
 };
 
 }  // namespace sparse_embed
