@@ -66,7 +66,7 @@ def test_places_that_no_bound_fills_are_filled_exactly(way):
 
 
 def test_filters_threads_and_batches_see_the_same_rows(data):
-    index, csr, queries = data
+    index, _, queries = data
     allowed = np.arange(0, 4000, 3)
     for effort in (0.5, 0.8):
         scores, ids = index.search(queries, 5, 0.1, allowed=allowed, effort=effort)
