@@ -75,12 +75,12 @@ class SparseIndex:
     def search(
         self,
         queries: Csr,
-        k: int,
         threshold: float,
         selection: Selection | None,
         num_threads: int,
         kernels: str,
         way: str,
+        k: int,
         effort: float,
     ) -> tuple[np.ndarray, np.ndarray]: ...
     def range_search(

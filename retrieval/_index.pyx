@@ -281,8 +281,9 @@ cdef class SparseIndex:
             fresh = self.index.get().remove(&ids[0], ids.shape[0])
         return fresh
 
-    def search(self, Csr queries not None, size_t k, float threshold, Selection selection,
-               size_t num_threads, str kernels not None, str way not None, double effort):
+    def search(self, Csr queries not None, float threshold, Selection selection,
+               size_t num_threads, str kernels not None, str way not None, size_t k,
+               double effort):
         scores = np.empty((queries.view.rows, k), np.float32)
         ids = np.empty((queries.view.rows, k), np.int64)
         cdef float[:, ::1] scores_view = scores

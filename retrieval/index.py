@@ -261,7 +261,8 @@ class SparseIndex:
         rows = max(self.shape[0], 1)
         # No more places than there are rows: what is beyond them is filled up here.
         found = self._index.search(
-            *self._checked(queries, threshold, num_threads, allowed, forbidden, min(k, rows)),
+            *self._checked(queries, threshold, num_threads, allowed, forbidden),
+            min(k, rows),
             effort,
         )
         return found if k <= rows else _widened(*found, k)
@@ -316,14 +317,13 @@ class SparseIndex:
         num_threads: int,
         allowed: np.ndarray | None,
         forbidden: np.ndarray | None,
-        *k: int,
-    ) -> tuple[Any, ...]:
-        """Returns the arguments of a compiled search."""
+    ) -> tuple[_index.Csr, float, _index.Selection | None, int, str, str]:
+        """Returns the first arguments of a compiled search."""
         _check_threads(num_threads)
         csr = canonical_csr("queries", queries, self.shape[1])
         chosen = selection(allowed, forbidden)
         self._check_mapped()
-        return csr, *k, score_floor(threshold), chosen, num_threads, self._kernels, self._way
+        return csr, score_floor(threshold), chosen, num_threads, self._kernels, self._way
 
     def _check_mapped(self) -> None:
         if self._mapped is not None:
