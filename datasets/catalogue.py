@@ -114,13 +114,14 @@ def load(
 ) -> "dict[str, Part]":
     """Loads a data set and splits it.
 
-    All but CIFAR-100, which has test images of its own, are split by class, so that testing is on
-    classes never seen in training.
+    All but CIFAR-100 and folders of dense embeddings, which have parts of their own, are split by
+    class, so that testing is on classes never seen in training.
 
     Args:
         name: a key of `DATASETS`.
         data_dir: where the files are: a folder; for CIFAR-100, the archive or folder; for dense
-            embeddings, a file. Glyphs and words need none, and keep their cache there.
+            embeddings, a file, or a folder of a file per part. Glyphs and words need none, and keep
+            their cache there.
         validation: number of validation classes; for CIFAR-100, validation images per class.
         test: number of test classes; CIFAR-100 ignores it. If both are 0, glyphs have 200 and
             1,134, words 500 and 1,000.
@@ -210,10 +211,15 @@ def _image_folder(data_dir: Path, options: ImageFolderOptions) -> "Examples":
     return without_broken(image_folder.load(data_dir, shape, options.on_error, options.mirror))
 
 
-def _dense_embeddings(data_dir: Path, options: NoOptions) -> "Examples":
+def _dense_embeddings(
+    data_dir: Path, options: NoOptions, validation: int, test: int, seed: int
+) -> "Mapping[str, Part]":
     from sparse_embed.datasets import dense_embeddings
 
-    return dense_embeddings.load(data_dir)
+    if os.path.isdir(data_dir):
+        return dense_embeddings.load_parts(data_dir)
+    split = _split_by_class(lambda path, _: dense_embeddings.load(path))
+    return split(data_dir, options, validation, test, seed)
 
 
 DATASETS: dict[str, DataSet] = {
@@ -230,7 +236,8 @@ DATASETS: dict[str, DataSet] = {
         _split_by_class(_image_folder), ImageFolderOptions, help="a folder per class"
     ),
     "dense_embeddings": DataSet(
-        _split_by_class(_dense_embeddings),
-        help="labelled vectors (.npz, or as embed writes them) to train a sparse head on",
+        _dense_embeddings,
+        help="labelled vectors (.npz, or as embed writes them) to train a sparse head on, or a "
+        "folder of train.npy and perhaps validation.npy and test.npy",
     ),
 }

@@ -7,6 +7,7 @@
 All of them are kept in memory.
 """
 
+import dataclasses
 import os
 import pathlib
 
@@ -15,6 +16,31 @@ import numpy as np
 from sparse_embed.common.arrays import read_npy, read_npz
 from sparse_embed.common.failures import DataError
 from sparse_embed.datasets.examples import ArraySource, Examples
+
+PARTS = ("train", "validation", "test")
+
+
+def load_parts(folder: str | os.PathLike[str]) -> dict[str, Examples]:
+    """Reads `train.npy` and, where they are, `validation.npy` and `test.npy`, each with labels.
+
+    A label has the same number in all of them; those of `train` come first.
+    """
+    paths = {name: pathlib.Path(folder) / f"{name}.npy" for name in PARTS}
+    if not paths["train"].exists():
+        raise DataError(f"{folder}: expected a folder that holds train.npy")
+    parts = {name: load(path) for name, path in paths.items() if path.exists()}
+    train = parts["train"]
+    for name, part in parts.items():
+        if part.shape != train.shape:
+            raise DataError(
+                f"{paths[name]}: expected vectors of {train.shape[0]} dimensions, as in "
+                f"{paths['train']}, got {part.shape[0]}"
+            )
+        names = tuple(dict.fromkeys((*train.class_names, *part.class_names)))
+        numbers = {label: number for number, label in enumerate(names)}
+        own = np.array([numbers[label] for label in part.class_names], np.int32)
+        parts[name] = dataclasses.replace(part, labels=own[part.labels], class_names=names)
+    return parts
 
 
 def load(

@@ -4,11 +4,11 @@
     python -m sparse_embed.experiments.cifar100 --report_only
 
 Trains the models that are not in --run_dir yet, each by its preset `cifar100_<name>`: those within
-a CPU's reach, `fast_*`, or those that --only names. Chooses the weight of the penalty on validation
-images, within the paper's F. Evaluates all models on the test images, writes a record of every
-encoder to <run_dir>/cifar100/records, and prints the table from those records. Flags of `train`
-given here go to every training run. A run that was stopped resumes from its last checkpoint when
-the script is called again.
+a CPU's reach, `fast_*`, or those that --only names. Evaluates them on the test images, writes a
+record of every encoder to <run_dir>/cifar100/records, and prints the table from those records:
+where a model has several encoders, validation images choose one, within the paper's F. Flags of
+`train` given here go to every training run. A run that was stopped resumes from its last checkpoint
+when the script is called again.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from absl import flags
 
 from sparse_embed.common.failures import UsageError
 from sparse_embed.experiments.evaluation import records
-from sparse_embed.experiments.orchestration import makers, paper_plan, steps
+from sparse_embed.experiments.orchestration import cifar100_plan, makers, paper_size, steps
 from sparse_embed.experiments.reporting.cifar100_table import FAST, SERIES, table
 from sparse_embed.experiments.reporting.selection import recorded
 from sparse_embed.flags import app
@@ -47,8 +47,8 @@ def main() -> None:
             raise UsageError(f"--only={name}: expected some of {', '.join(known)}")
     more = [flag for flag in given(*train_flags.all_configs()) if "--data_dir=" not in flag]
     folder = app.writable_folder("run_dir", str(run_dir / "cifar100"))
-    size = dataclasses.replace(paper_plan.WHOLE, train_flags=tuple(more))
-    plan = paper_plan.cifar100(folder, data_dir, ONLY.value or FAST.models, size)
+    size = dataclasses.replace(paper_size.WHOLE, train_flags=tuple(more))
+    plan = cifar100_plan.cifar100(folder, data_dir, ONLY.value or FAST.models, size)
     steps.run_all(plan, folder)
     print(table(records.load(folder / makers.RECORDS)))
 

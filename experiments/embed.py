@@ -1,4 +1,4 @@
-"""Embeds a part of a data set with a trained encoder.
+r"""Embeds a part of a data set with a trained encoder.
 
     python -m sparse_embed.experiments.embed --model_dir=runs/sparse --output=runs/sparse/test.npz
 
@@ -6,10 +6,19 @@ An encoder with a relu or soft_threshold activation gives sparse embeddings (CSR
 without activation dense ones (`.npy`); both come with labels and provenance, and dense ones can be
 trained on (`--dataset=dense_embeddings`). With --saved_model the encoder is the SavedModel that
 `train` exported instead of the `.keras` file: both give the same embeddings. --keep=32 cuts sparse
-embeddings to the 32 largest values of each row, and scales them to unit norm again.
+embeddings to the 32 largest values of each row, and scales them to unit norm again. --features
+writes what the embedding layer gets, one file per part, to train other embedding layers on:
+
+    for part in train validation test; do
+      python -m sparse_embed.experiments.embed --model_dir=runs/dense --features --split=$part \
+          --output=features/$part.npy
+    done
+    python -m sparse_embed.experiments.train --dataset=dense_embeddings --data_dir=features \
+        --model=linear
 """
 
 import dataclasses
+from collections.abc import Callable
 
 import numpy as np
 from absl import flags
@@ -41,6 +50,9 @@ _INPUTS_OUTPUT = flags.DEFINE_string(
     "With --dataset=dense_embeddings, where to write the input vectors (.npy), scaled to unit "
     "norm, to re-rank the sparse ones with.",
 )
+_FEATURES = flags.DEFINE_bool(
+    "features", False, "Write the features before the embedding layer, as .npy."
+)
 _CODES_OUTPUT = flags.DEFINE_string(
     "codes_output",
     None,
@@ -54,8 +66,13 @@ def main() -> None:
     run = Run.open(app.existing_path("model_dir", MODEL_DIR.value, holding=RECORD))
     if USE_SAVED_MODEL.value:
         app.existing_path("model_dir", MODEL_DIR.value, holding=SAVED_MODEL)
-    output = app.writable_file("output", OUTPUT.value, ".npz" if run.is_sparse else ".npy")
+    sparse = run.is_sparse and not _FEATURES.value
+    output = app.writable_file("output", OUTPUT.value, ".npz" if sparse else ".npy")
     keep = _budget(run)
+    if _FEATURES.value:
+        for flag in (KEEP, USE_SAVED_MODEL, _CODES_OUTPUT):
+            if flag.value:
+                raise UsageError(f"--features: expected no --{flag.name}, which is of embeddings")
     inputs_output = codes_output = None
     if _INPUTS_OUTPUT.value:
         if run.config.data.dataset != "dense_embeddings":
@@ -70,9 +87,12 @@ def main() -> None:
                 f"--codes_output={_CODES_OUTPUT.value}: expected a run with --loss=sdh"
             )
         codes_output = app.writable_file("codes_output", _CODES_OUTPUT.value, ".npz")
-    encoder = run.saved_model() if USE_SAVED_MODEL.value else run.encoder()
+    if _FEATURES.value:
+        encoder: Callable = run.backbone()
+    else:
+        encoder = run.saved_model() if USE_SAVED_MODEL.value else run.encoder()
     result, batches = embed_part(
-        run, encoder, flags.FLAGS.data_dir, _SPLIT.value, _VIEWS.value, _COUNT.value
+        run, encoder, flags.FLAGS.data_dir, _SPLIT.value, _VIEWS.value, _COUNT.value, sparse=sparse
     )
     if inputs_output:
         embedding_files.save(inputs_output, unit_inputs(batches, result.provenance))

@@ -19,12 +19,11 @@ from sparse_embed.flags.config import define
 from sparse_embed.flags.output import MODEL_DIR, RECORDS
 from sparse_embed.flags.train_config import DataConfig
 
+DATASETS = ("cifar100", "dense_embeddings")  # the latter are features of its images
+
 define(DataConfig, only=["data_dir"])
-_MOST_FLOPS = flags.DEFINE_float(
-    "most_flops",
-    None,
-    "Most FLOPs per row, on validation images, of the weight of --reg_path to choose.",
-    lower_bound=0.0,
+_MODEL_NAME = flags.DEFINE_string(
+    "model_name", None, "Model of the paper's table that the run is; default: its folder's name."
 )
 _MOST_IMAGES = flags.DEFINE_integer(
     "most_images",
@@ -37,10 +36,12 @@ _MOST_IMAGES = flags.DEFINE_integer(
 def main() -> None:
     """Reads the flags and evaluates."""
     run = Run.open(app.existing_path("model_dir", MODEL_DIR.value, holding=RECORD))
-    if run.config.data.dataset != "cifar100":
-        raise UsageError(f"--model_dir={run.folder}: expected a run with --dataset=cifar100")
+    if run.config.data.dataset not in DATASETS:
+        raise UsageError(
+            f"--model_dir={run.folder}: expected a run with --dataset={' or '.join(DATASETS)}"
+        )
     folder = app.writable_folder("records", RECORDS.value)
-    evaluate_run(run, flags.FLAGS.data_dir, folder, _MOST_FLOPS.value, _MOST_IMAGES.value)
+    evaluate_run(run, flags.FLAGS.data_dir, folder, _MODEL_NAME.value, _MOST_IMAGES.value)
 
 
 if __name__ == "__main__":

@@ -18,14 +18,14 @@ from absl import flags
 
 from sparse_embed.common.failures import UsageError
 from sparse_embed.common.files import user_path
-from sparse_embed.experiments.orchestration import estimate, paper_plan, plans, steps
+from sparse_embed.experiments.orchestration import estimate, paper_plan, paper_size, plans, steps
 from sparse_embed.experiments.reporting import page
 from sparse_embed.flags import app
 from sparse_embed.flags.evaluation import TRAIN_FLAGS
 from sparse_embed.flags.output import RUN_DIR
 
 WORDS = {"quick": plans.quick, "full": plans.full}
-FACES = {"rehearsal": paper_plan.REHEARSAL, "paper": paper_plan.WHOLE}
+FACES = {"rehearsal": paper_size.REHEARSAL, "paper": paper_size.WHOLE}
 
 _EXTENT = flags.DEFINE_enum("extent", "quick", [*WORDS, *FACES], "How much to reproduce.")
 _DATA_ROOT = flags.DEFINE_string(

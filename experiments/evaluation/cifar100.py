@@ -84,46 +84,25 @@ def _search(
     return retrieval.DenseSearch(database.vectors).search(queries.vectors, k)
 
 
-def chosen(run: Run, most_flops: float | None) -> Run:
-    """Returns the encoder that stands for a run: with --reg_path, one of its snapshots.
-
-    It is the one with the best recall@1 of the validation images among those whose FLOPs per row on
-    them are within `most_flops`; if none is, the sparsest. Test images have no part in the choice.
-    """
-    if len(run.snapshots) == 1:
-        return run.snapshots[0]
-    ends = {snapshot.name: snapshot.record["curves"][-1] for snapshot in run.snapshots}
-
-    def flops(snapshot: Run) -> float:
-        return ends[snapshot.name]["evaluation_flops_per_row"]
-
-    limit = float("inf") if most_flops is None else most_flops
-    within = [snapshot for snapshot in run.snapshots if flops(snapshot) <= limit]
-    if not within:
-        return min(run.snapshots, key=flops)
-    return max(within, key=lambda snapshot: ends[snapshot.name]["recall_at_1"])
-
-
 def evaluate_run(
     run: Run,
     data_dir: str | None,
     folder: pathlib.Path,
-    most_flops: float | None,
+    model: str | None = None,
     images: int | None = None,
 ) -> None:
     """Updates the record of every encoder of a run.
 
-    A record's `model` names the run, `chosen` says whether it stands for the run in the paper's
-    table, and it holds the flags, curve and seconds of the training run.
+    A record's `model` is what the run is in the paper's table, and it holds the flags, curve and
+    seconds of the training run.
 
     Args:
-        run: the run.
+        run: the run, of CIFAR-100 or of features of its images.
         data_dir: where the data set is now; None for where it was.
         folder: folder of the records.
-        most_flops: see `chosen`.
+        model: see above; None for the name of the run.
         images: how many training and test images to take, the first ones; None for all.
     """
-    stands = chosen(run, most_flops)
     for snapshot in run.snapshots:
         train = snapshot.config.to_dict()
         train["data"]["data_dir"] = None  # the location of the data decides nothing
@@ -135,8 +114,8 @@ def evaluate_run(
             "data": "cifar100",
             "method": snapshot.method,
             "setting": snapshot.setting,
-            "model": run.name,
-            "chosen": snapshot is stands,
+            "seed": run.seed,
+            "model": model or run.name,
             "flags": {"train": train, **({"images": images} if images else {})},
             "train_seconds": snapshot.record["seconds"],
             "weights_crc32": snapshot.record["weights_crc32"],
@@ -152,4 +131,4 @@ def evaluate_run(
             bits = snapshot.config.objective.active_bits if snapshot.config.makes_codes else None
             return evaluate(train, test, bits)
 
-        records.update(folder, key, [snapshot.encoder_file], make, run.name)
+        records.update(folder, key, [snapshot.encoder_file], make, key["model"])

@@ -86,6 +86,7 @@ def embed_part(
     views: int = 1,
     count: int = 0,
     most: int | None = None,
+    sparse: bool | None = None,
 ) -> tuple[Embeddings, "tf.data.Dataset"]:
     """Embeds one part of the data set that a run was trained on.
 
@@ -97,6 +98,7 @@ def embed_part(
         views: how often each example comes if it is warped anew each time, as glyphs are.
         count: how many distractors to make, if `split` is that.
         most: how many examples to embed at most, the first ones; None for all.
+        sparse: whether to keep only the non-zeros; None for what the run's embeddings are.
 
     Returns:
         The embeddings, and the batches that they were made from.
@@ -113,7 +115,7 @@ def embed_part(
     else:
         batches = part.evaluation_batches(examples_at_once(part.shape), views)
     with reading_part(part):
-        vectors, labels = embed(encoder, batches, run.is_sparse)
+        vectors, labels = embed(encoder, batches, run.is_sparse if sparse is None else sparse)
     return Embeddings(vectors, labels, note(run, split=split)), batches
 
 

@@ -4,16 +4,16 @@ A rehearsal is the same plan with another `Size`: every kind of step, both netwo
 few training steps, few weights and few images.
 """
 
-import dataclasses
 import pathlib
 import re
-from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from sparse_embed.experiments.orchestration.cifar100_plan import cifar100
 from sparse_embed.experiments.orchestration.makers import RECORDS, fit, record, train
+from sparse_embed.experiments.orchestration.paper_size import WHOLE, Size
 from sparse_embed.experiments.orchestration.steps import Step, script
-from sparse_embed.experiments.reporting.cifar100_table import DENSE, OWN, PAPER, SERIES, Series
-from sparse_embed.flags.app import preset_flags, preset_names
+from sparse_embed.experiments.reporting.cifar100_table import OWN
+from sparse_embed.flags.app import preset_names
 
 ACTIVATIONS = {"mobilefacenet": "relu", "resnet101": "soft_threshold"}  # by network, section 5
 REGULARIZERS = ("flops", "l1")
@@ -81,69 +81,6 @@ def find_data(
     missing = {path: FILES[name] for name, path in paths.items() if not path.exists()}
     data = Data(root / "faces_emore", folder, paths[_DISTRACTORS], paths[_CIFAR100])
     return data, missing
-
-
-@dataclasses.dataclass(frozen=True)
-class Size:
-    """How much of the paper's experiments to run, and how long that takes.
-
-    Attributes:
-        seconds: of a step, about, by network and kind; see `Step`.
-        lambdas: how many weights of each regularizer, the smallest ones; None for all.
-        steps: of each training run; None for those of its preset.
-        batches: batch sizes by network, in place of the preset's.
-        images: how many images to fit activations on and, of CIFAR-100, to search among and to
-            search for; None for all.
-        train_flags: more flags of every training run.
-    """
-
-    seconds: Mapping[str, Mapping[str, float]]
-    lambdas: int | None = None
-    steps: int | None = None
-    batches: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    images: int | None = None
-    train_flags: tuple[str, ...] = ()
-
-    def training_flags(self, preset: str) -> list[str]:
-        """Returns the flags that follow a preset."""
-        if self.steps is None:
-            return list(self.train_flags)
-        whole = preset_flags(preset)
-        # The curves tell the seconds of each step.
-        found = [f"--steps={self.steps}", "--summary_every=1"]
-        found.append(f"--batch_size={self.batches[whole['model']]}")
-        if int(whole.get("decay_steps", 0)):
-            found.append(f"--decay_steps={self.steps - 1}")
-        if "warmup_steps" in whole:
-            found.append(f"--warmup_steps={self.steps}")
-        if "validation" in whole:
-            found.append("--validation=2")
-        return [*found, *self.train_flags]
-
-
-# Guesses for 4 GPUs; of haarnet, on 2 cores.
-WHOLE = Size(
-    {
-        **{
-            network: {"train": 1e5, "embed": 2000, "verify": 60, "fit": 60, "compare": 5000}
-            for network in ACTIVATIONS
-        },
-        "nin": {"dense": 3000, "train": 3000, "evaluate": 60},
-        "haarnet": {"dense": 4500, "train": 500, "evaluate": 30},
-    }
-)
-# About, on 2 quiet cores of an AMD EPYC, with 765 images to embed and packs of 200 pairs.
-REHEARSAL = Size(
-    {
-        "mobilefacenet": {"train": 18, "embed": 18, "verify": 14, "fit": 14, "compare": 30},
-        "resnet101": {"train": 45, "embed": 70, "verify": 45, "fit": 40, "compare": 30},
-        "nin": {"dense": 15, "train": 15, "evaluate": 15},
-    },
-    lambdas=1,
-    steps=4,
-    batches={"mobilefacenet": 16, "resnet101": 8, "nin": 64},
-    images=256,
-)
 
 
 def weights(network: str, lambdas: int | None = None) -> dict[str, float]:
@@ -257,64 +194,3 @@ def _faces(folder: pathlib.Path, data: Data, size: Size) -> list[Step]:
             list(embeds.values()),
         ),
     ]
-
-
-def cifar100(
-    folder: pathlib.Path, archive: pathlib.Path, models: Iterable[str], size: Size = WHOLE
-) -> list[Step]:
-    """Models of the paper's CIFAR-100 table.
-
-    Args:
-        folder: of the runs and their records.
-        archive: CIFAR-100.
-        models: which models, of one or both series. The dense one that others of its series start
-            from is trained in any case.
-        size: how much to train and to evaluate.
-    """
-    chosen = list(models)
-    found: list[Step] = []
-    for series in SERIES:
-        names = [name for name in series.models if name in chosen]
-        if names:
-            found += _cifar100(folder, archive, series, names, size)
-    return found
-
-
-def _cifar100(
-    folder: pathlib.Path, archive: pathlib.Path, series: Series, names: list[str], size: Size
-) -> list[Step]:
-    """The models of one series: trains all, then evaluates all."""
-    dense = series.prefix + DENSE
-    seconds = size.seconds[preset_flags(f"cifar100_{dense}")["model"]]
-    runs: dict[str, Step] = {}
-    for name in dict.fromkeys([dense, *names]):
-        preset = f"cifar100_{name}"
-        # Of the paper's own models only SDH's start from weights; ours keep the dense backbone.
-        starts = name != dense and (series is not OWN or "sdh" in name)
-        runs[name] = train(
-            folder / name,
-            preset,
-            *([f"--warm_start={folder / dense}"] if starts else []),
-            f"--data_dir={archive}",
-            *size.training_flags(preset),
-            seconds=seconds["dense" if name == dense else "train"],
-            needs=[runs[dense]] if starts else [],
-        )
-    evaluations = [
-        script(
-            f"evaluate cifar100 {name}",
-            [
-                "evaluate_cifar100",
-                f"--model_dir={folder / name}",
-                f"--data_dir={archive}",
-                f"--records={folder / RECORDS}",
-                f"--most_flops={PAPER[name.removeprefix(series.prefix)].metrics[0]}",
-                *([f"--most_images={size.images}"] if size.images else []),
-            ],
-            [folder / RECORDS / f"cifar100-*-{name}.json"],
-            seconds["evaluate"],
-            [runs[name]],
-        )
-        for name in names
-    ]
-    return [*runs.values(), *evaluations]

@@ -92,6 +92,13 @@ class Run:
         """Returns the trained encoder."""
         return load_encoder(self.encoder_file)
 
+    def backbone(self) -> "keras.Model":
+        """Returns the trained encoder without its embedding layer: examples -> features."""
+        import keras
+
+        encoder = self.encoder()
+        return keras.Model(encoder.input, encoder.get_layer("embedding_linear").input)
+
     def export_saved_model(self) -> pathlib.Path:
         """Writes the encoder as a TensorFlow SavedModel beside the `.keras` file."""
         folder = self.folder / SAVED_MODEL

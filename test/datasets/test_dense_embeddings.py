@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sparse_embed.common.failures import DataError
-from sparse_embed.datasets import dense_embeddings
+from sparse_embed.datasets import catalogue, dense_embeddings
 from sparse_embed.datasets.examples import split_by_class
 
 EMBEDDINGS = np.random.default_rng(0).normal(size=(6, 4))
@@ -115,3 +115,25 @@ def test_other_files_are_refused_by_name(tmp_path):
                 ValueError, match=f"{name}: expected an .np[yz] of dense embeddings"
             ):
                 dense_embeddings.load(tmp_path / name)
+
+
+def test_a_folder_has_parts_of_its_own(tmp_path):
+    """The class "b" has one number in both parts; "d", which is not trained on, the next free."""
+    np.save(tmp_path / "train.npy", EMBEDDINGS)
+    np.save(tmp_path / "train.labels.npy", np.array(["b", "a", "b", "c", "a", "a"]))
+    np.save(tmp_path / "test.npy", EMBEDDINGS[:3])
+    np.save(tmp_path / "test.labels.npy", np.array(["d", "b", "b"]))
+    parts = catalogue.load("dense_embeddings", tmp_path)
+    assert {name: part.labels.tolist() for name, part in parts.items()} == {
+        "train": [1, 0, 1, 2, 0, 0],
+        "test": [3, 1, 1],
+    }
+    assert parts["train"].class_names == ("a", "b", "c")
+    assert parts["test"].class_names == ("a", "b", "c", "d")
+
+    np.save(tmp_path / "test.npy", EMBEDDINGS[:3, :2])
+    with pytest.raises(DataError, match=r"test.npy: expected vectors of 4 dimensions, .* got 2"):
+        dense_embeddings.load_parts(tmp_path)
+    (tmp_path / "train.npy").unlink()
+    with pytest.raises(DataError, match="expected a folder that holds train"):
+        dense_embeddings.load_parts(tmp_path)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from sparse_embed.experiments.evaluation import embedding_files
+from sparse_embed.experiments.training.run import Run
 
 STEPS = 60
 
@@ -97,6 +98,23 @@ def test_a_head_is_trained_on_what_embed_wrote(runs):
     record = json.loads((runs / "head" / "train.json").read_text())
     classes = len(np.unique(embedding_files.load(runs / "dense.npy").labels))
     assert record["num_classes"] == classes - 50
+
+
+def test_features_give_the_embeddings_of_the_head_alone(runs):
+    """--features writes what the embedding layer gets: its own layers make the embeddings of it."""
+    flags = [f"--model_dir={runs / 'sparse'}", "--split=validation", "--views=2"]
+    run("embed", *flags, "--features", f"--output={runs / 'features' / 'train.npy'}")
+    features = embedding_files.load(runs / "features" / "train.npy")
+    expected = embedding_files.load(runs / "sparse.npz")
+    np.testing.assert_array_equal(features.labels, expected.labels)
+    found = features.vectors
+    for layer in Run.open(runs / "sparse").encoder().layers[-4:]:
+        found = layer(found)
+    np.testing.assert_allclose(found, expected.vectors.toarray(), atol=1e-5)
+
+    short = ["--model=linear", "--steps=2", "--batch_size=64", "--embedding_dim=8"]
+    data = ["--dataset=dense_embeddings", f"--data_dir={runs / 'features'}"]
+    run("train", *data, *short, f"--model_dir={runs / 'new_head'}")
 
 
 def test_mismatched_files_are_refused(runs):

@@ -1,27 +1,40 @@
-"""Appendix "Cifar-100 results": precision against multiply-adds per row at every weight tried.
+"""Appendix "Cifar-100 results": precision against multiply-adds per row, and evenness.
 
 The paper's table has one point of each curve; both are drawn from the records of `cifar100`.
 """
 
+from typing import Any
+
 from matplotlib.figure import Figure
 
 from sparse_embed.experiments.evaluation.records import Record
-from sparse_embed.experiments.reporting import drawing, selection
-from sparse_embed.experiments.reporting.cifar100_table import METRICS, OWN, PAPER, SERIES, in_table
+from sparse_embed.experiments.reporting import drawing, measures, selection
+from sparse_embed.experiments.reporting.cifar100_table import (
+    METRICS,
+    OWN,
+    PAPER,
+    SERIES,
+    SOFT,
+    Series,
+    in_table,
+)
+from sparse_embed.experiments.reporting.intervals import Interval
+from sparse_embed.experiments.reporting.selection import Group
 
 ROWS = ("flops", "l1")
 PANELS = {
     "precision_at_4_train": "test images among the training images",
     "precision_at_4_test": "test images among each other",
+    "suboptimality_ratio": "evenness",
 }
+LINES = {OWN: "--", SOFT: ":"}
 
 
 def points(records: list[Record]) -> list[Record]:
-    """Returns the records shown, by rising cost."""
-    what = "CIFAR-100 at several weights"
+    """Returns the records shown."""
     models = tuple(series.prefix + row for series in SERIES for row in ROWS)
-    found = selection.needed(records, what, experiment="cifar100", model=models)
-    return sorted(found, key=lambda record: record["flops_per_row"])
+    what = "CIFAR-100 at several weights"
+    return selection.needed(records, what, experiment="cifar100", model=models)
 
 
 def draw(records: list[Record]) -> Figure:
@@ -29,38 +42,52 @@ def draw(records: list[Record]) -> Figure:
     shown = points(records)
     figure, axes = drawing.new_figure(len(PANELS))
     for axis, (key, title) in zip(axes[0], PANELS.items(), strict=True):
-        for name in ROWS:
-            look = drawing.look(name)
-            curves = [(s, selection.select(shown, model=s.prefix + name)) for s in SERIES]
-            for series, curve in curves:
-                if not curve:
-                    continue
-                costs = [record["flops_per_row"] for record in curve]
-                percent = [100 * record[key] for record in curve]
-                line = ("--" if series is OWN else "-") + look.marker
-                style = {"color": look.colour, "fillstyle": "left" if series is OWN else "full"}
-                axis.plot(costs, percent, line, **style, label=f"{look.label}, {series.network}")
-                if (record := in_table(curve, series.prefix + name)) is not None:
-                    place = record["flops_per_row"], 100 * record[key]
-                    axis.plot(*place, look.marker, **style, markersize=11)
-            if not any(curve for _, curve in curves):
-                continue
-            row, numbers = PAPER[name]
-            paper = dict(zip(METRICS, numbers, strict=True))
-            hollow = {"color": look.colour, "markerfacecolor": "none", "markersize": 11}
-            place = paper["flops_per_row"], paper[key]
-            axis.plot(*place, look.marker, **hollow, label=f"{row}, paper")
-        axis.set(title=title, xlabel="multiply-adds per row", ylabel="precision@4, percent")
+        for row in ROWS:
+            drawn = [_curve(axis, shown, series, row, key) for series in SERIES]
+            paper = dict(zip(METRICS, PAPER[row].metrics, strict=True))
+            if key in paper and any(drawn):
+                look = drawing.look(row)
+                hollow = {"color": look.colour, "markerfacecolor": "none", "markersize": 11}
+                place = paper["flops_per_row"], paper[key]
+                axis.plot(*place, look.marker, **hollow, label=f"{PAPER[row].title}, paper")
+        drawing.logarithmic(axis)
+        label = "precision@4, percent" if key in METRICS else "sub-optimality ratio"
+        axis.set(title=title, xlabel="multiply-adds per row", ylabel=label)
     drawing.legend_below(figure, axes[0][0])
     return figure
+
+
+def _curve(axis: Any, shown: list[Record], series: Series, row: str, key: str) -> bool:
+    """Draws one curve with its band; returns whether there is one."""
+    found = selection.groups(selection.select(shown, model=series.prefix + row))
+    curve = sorted(found, key=lambda group: group["flops_per_row"])
+    chosen = in_table(shown, series, row)
+    if chosen is None:
+        return False
+    look, scale = drawing.look(row), 100 if key in METRICS else 1
+
+    def scaled(group: Group) -> Interval:
+        mean, low, high, seeds = measures.per_seed(group, key)
+        return Interval(scale * mean, scale * low, scale * high, seeds)
+
+    costs, values = [group["flops_per_row"] for group in curve], list(map(scaled, curve))
+    style = {"color": look.colour, "fillstyle": "none" if series is SOFT else "full"}
+    line = LINES.get(series, "-") + look.marker
+    axis.plot(
+        costs, [v.mean for v in values], line, **style, label=f"{look.label}, {series.network}"
+    )
+    drawing.band(axis, costs, values, look.colour)
+    place = chosen["flops_per_row"], scale * chosen[key]
+    axis.plot(*place, look.marker, **style, markersize=11)
+    return True
 
 
 def caption(records: list[Record]) -> str:
     """Describes the figure: its content, and when and on what machine it was measured."""
     return (
         "Precision among the four nearest images without re-ranking, d = 64, against multiply-adds "
-        "per row; upper left is better. Each curve is one training run with rising weights of its "
-        f"penalty, dashed and half filled with {OWN.network}, the paper's own. Large points are in "
-        "the table, chosen on validation images within the paper's cost; hollow points are the "
-        f"paper's. {selection.origin(points(records))}"
+        "per row (upper left is better), and how evenly the non-zeros are spread (1 is the best). "
+        "Points are means over seeds of the embedding layer, bands 95% intervals. Large points "
+        "are in the table, chosen on validation images within the paper's cost; hollow circles and "
+        f"squares of that size are the paper's. {selection.origin(points(records))}"
     )

@@ -12,8 +12,17 @@ from absl.testing import flagsaver
 from sparse_embed.common.failures import Failure, UsageError
 from sparse_embed.experiments import cifar100
 from sparse_embed.experiments.evaluation import records
-from sparse_embed.experiments.evaluation.cifar100 import chosen, evaluate_run
-from sparse_embed.experiments.reporting.cifar100_table import FAST
+from sparse_embed.experiments.evaluation.cifar100 import evaluate_run
+from sparse_embed.experiments.orchestration import cifar100_plan
+from sparse_embed.experiments.orchestration.cifar100_plan import SEEDS, TARGETS
+from sparse_embed.experiments.reporting.cifar100_table import (
+    FAST,
+    OWN,
+    PAPER,
+    SERIES,
+    SOFT,
+    in_table,
+)
 from sparse_embed.experiments.training.run import Run
 from sparse_embed.flags import app, training
 from sparse_embed.flags.train_config import TrainConfig
@@ -56,7 +65,7 @@ def test_trains_evaluates_and_reports_what_is_missing(archive, tmp_path, capfd):
     train = record["flags"]["train"]
     assert train["model"]["warm_start"] is None
     assert (train["optimization"]["steps"], train["optimization"]["seed"]) == (3, 7)
-    assert (record["method"], record["model"], record["chosen"]) == ("dense", "fast_dense", True)
+    assert (record["method"], record["model"], record["seed"]) == ("dense", "fast_dense", 7)
     assert [row["step"] for row in record["curve"]] == [3]
     assert record["train_seconds"] > 0
     assert str(tmp_path) not in json.dumps(record)
@@ -75,7 +84,7 @@ def test_trains_evaluates_and_reports_what_is_missing(archive, tmp_path, capfd):
 
     # Few images: the first ones of the official order.
     (tmp_path / "few").mkdir()
-    evaluate_run(Run.open(folder / "fast_dense"), str(archive), tmp_path / "few", None, images=30)
+    evaluate_run(Run.open(folder / "fast_dense"), str(archive), tmp_path / "few", images=30)
     (few,) = records.load(tmp_path / "few")
     assert (few["queries"], few["flags"]["images"]) == (30, 30)
     assert record["queries"] == 200
@@ -97,19 +106,52 @@ def test_unknown_model_is_told_with_the_choices(archive, tmp_path, capfd):
         call(capfd, f"--data_dir={archive}", f"--run_dir={tmp_path}", "--only=vgg")
 
 
-def test_of_a_path_the_best_within_the_limit_is_chosen(tmp_path):
-    metrics = {"1": (0.9, 0.60), "2": (0.4, 0.50), "4": (0.3, 0.55), "8": (0.1, 0.40)}
-    (tmp_path / "train.json").write_text(json.dumps({"config": {}}))
-    for weight, (flops, recall) in metrics.items():
-        folder = tmp_path / "path" / f"lambda_{weight}"
-        folder.mkdir(parents=True)
-        row = {"evaluation_flops_per_row": flops, "recall_at_1": recall}
-        (folder / "train.json").write_text(json.dumps({"config": {}, "curves": [{}, row]}))
-    run = Run.open(tmp_path)
-    assert chosen(run, 0.4).name == "lambda_4"
-    assert chosen(run, 1.0).name == chosen(run, None).name == "lambda_1"
-    assert chosen(run, 0.05).name == "lambda_8"
-    assert chosen(Run.open(tmp_path / "path" / "lambda_1"), 0.4).name == "lambda_1"
+def test_heads_are_trained_on_features_with_several_seeds(archive, tmp_path, capfd, monkeypatch):
+    """Two seeds and targets, in place of three and four."""
+    monkeypatch.setattr(cifar100_plan, "SEEDS", (0, 1))
+    monkeypatch.setattr(cifar100_plan, "TARGETS", (2.0, 4.0))
+    short = ["--steps=3", "--width=0.1", "--batch_size=50", "--validation=2", "--warmup_steps=2"]
+    arguments = [f"--data_dir={archive}", f"--run_dir={tmp_path}", *short]
+    shown = call(capfd, *arguments, "--only=fast_soft_flops,fast_sdh_k2")
+    found = records.load(tmp_path / "cifar100" / "records")
+    heads = [record for record in found if record["model"] == "fast_soft_flops"]
+    made = sorted((record["setting"]["target_flops"], record["seed"]) for record in heads)
+    assert made == [(2.0, 0), (2.0, 1), (4.0, 0), (4.0, 1)]
+    assert {record["flags"]["train"]["model"]["activation"] for record in heads} == {
+        "soft_threshold"
+    }
+    assert len({record["weights_crc32"] for record in heads}) == 4
+    hashing = [record for record in found if record["model"] == "fast_sdh_k2"]
+    assert [record["seed"] for record in hashing] == [0, 1]
+    assert all(record["queries"] == 200 for record in found)
+    # The table has mean and standard deviation over both seeds.
+    group = in_table(found, FAST, "sdh_k2")
+    values = [100 * record["precision_at_4_test"] for record in hashing]
+    deviation = abs(values[0] - values[1]) / np.sqrt(2)
+    assert f"55.98 / {np.mean(values):.2f}±{deviation:.2f}" in shown
+    assert len(group.records) == 2
+
+
+def test_validation_images_choose_the_best_within_the_papers_cost():
+    """Its relaxed FLOPs have 0.40."""
+    ends = {"a": (0.9, 0.60), "b": (0.4, 0.50), "c": (0.3, 0.55), "d": (0.1, 0.40)}
+    found = [
+        {
+            "experiment": "cifar100",
+            "model": "fast_flops",
+            "seed": 0,
+            "name": name,
+            "curve": [{}, {"evaluation_flops_per_row": flops, "recall_at_1": recall}],
+        }
+        for name, (flops, recall) in ends.items()
+    ]
+    other = [{**record, "seed": 3} for record in found[:2]]
+    chosen = in_table(found + other, FAST, "flops")
+    assert {seed: record["name"] for seed, record in chosen.records.items()} == {0: "c", 3: "b"}
+    assert in_table(found[:1], FAST, "flops")["name"] == "a"  # there is no other
+    dear = [{**found[0], "name": "e", "curve": [{"evaluation_flops_per_row": 0.8}]}, found[0]]
+    assert in_table(dear, FAST, "flops")["name"] == "e"  # the sparsest
+    assert in_table(found, FAST, "l1") is None
 
 
 RECORDED = records.load(RESULTS / "records")
@@ -122,12 +164,20 @@ def test_recorded_runs_are_those_of_the_presets(record):
         preset = f"--preset=cifar100_{record['model']}"
         absl_flags.FLAGS(["train", *app.expand_presets([preset])])
         expected = training.train_config().identity
-    # Where it starts from is an argument, and the weight is one of --reg_path.
-    free = {"warm_start"} | ({"regularizer_weight"} if recorded["reg_path"] else set())
+    free = {"warm_start", "seed", "target_flops"}  # arguments
     assert {name: recorded[name] for name in recorded.keys() - free} == {
         name: expected[name] for name in expected.keys() - free
     }
 
 
-def test_each_recorded_model_has_one_row_of_the_table():
-    assert sorted(r["model"] for r in RECORDED if r["chosen"]) == sorted(FAST.models)
+def test_every_recorded_model_has_its_seeds_and_targets():
+    for series in SERIES:
+        for row in series.rows if series is not OWN else ():
+            group = in_table(RECORDED, series, row)
+            assert tuple(group.records) == (SEEDS if row != "dense" else (0,))
+    for prefix in (FAST.prefix, SOFT.prefix):
+        for row in ("flops", "l1"):
+            some = [r for r in RECORDED if r["model"] == prefix + row]
+            made = sorted((r["setting"]["target_flops"], r["seed"]) for r in some)
+            assert made == [(target, seed) for target in TARGETS for seed in SEEDS]
+            assert in_table(RECORDED, FAST, row)["flops_per_row"] < PAPER[row].metrics[0]

@@ -9,7 +9,7 @@ import scipy.sparse
 from sparse_embed.common.failures import DataError
 from sparse_embed.experiments.evaluation import embedding_files
 from sparse_embed.experiments.evaluation.embedding_files import Embeddings
-from sparse_embed.experiments.orchestration import estimate, paper_plan
+from sparse_embed.experiments.orchestration import estimate, paper_plan, paper_size
 
 PER_STEP = {"mobilefacenet": 0.32, "resnet101": 1.6, "cifar100": 0.256}  # seconds
 BATCH = {"mobilefacenet": 16, "resnet101": 8, "cifar100": 64}
@@ -27,7 +27,7 @@ def save_training(path, batch, seconds, replicas=1):
 def rows(tmp_path):
     """All that a rehearsal leaves behind; embedding takes 5 ms per image, 50 with ResNet-101."""
     data, _ = paper_plan.find_data(tmp_path)
-    rehearsed = paper_plan.paper(tmp_path, data, paper_plan.REHEARSAL)
+    rehearsed = paper_plan.paper(tmp_path, data, paper_size.REHEARSAL)
     for step in rehearsed:
         kind, network, *_ = step.name.split()
         if kind == "train":

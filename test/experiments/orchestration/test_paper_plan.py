@@ -11,7 +11,7 @@ from absl.testing import flagsaver
 from sparse_embed.common.failures import UsageError
 from sparse_embed.experiments import reproduce
 from sparse_embed.experiments.orchestration import paper_plan
-from sparse_embed.experiments.orchestration.paper_plan import REHEARSAL, WHOLE
+from sparse_embed.experiments.orchestration.paper_size import REHEARSAL, WHOLE
 from sparse_embed.experiments.training.checks import check
 from sparse_embed.flags import app, training
 from sparse_embed.flags.app import preset_flags

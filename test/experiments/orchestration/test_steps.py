@@ -11,7 +11,14 @@ import time
 import pytest
 
 from sparse_embed.common.failures import DataError, Failure, MachineError
-from sparse_embed.experiments.orchestration import makers, paper_plan, plans, steps
+from sparse_embed.experiments.orchestration import (
+    cifar100_plan,
+    makers,
+    paper_plan,
+    paper_size,
+    plans,
+    steps,
+)
 
 # Three steps, of which the second waits for a file the first time it is run.
 DRIVER = """
@@ -264,9 +271,9 @@ def all_plans(folder):
         "quick": plans.quick(folder),
         "full": plans.full(folder),
         "paper": paper_plan.paper(folder, data),
-        "rehearsal": paper_plan.paper(folder, data, paper_plan.REHEARSAL),
+        "rehearsal": paper_plan.paper(folder, data, paper_size.REHEARSAL),
         "glyphs": [drawn, *plans.compare(folder / "convnet", 7, *given)],
-        "cifar100": paper_plan.cifar100(folder, folder / "archive", ["fast_l1", "sdh_k2"]),
+        "cifar100": cifar100_plan.cifar100(folder, folder / "archive", ["fast_l1", "sdh_k2"]),
     }
 
 

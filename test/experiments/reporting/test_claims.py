@@ -15,7 +15,7 @@ from sparse_embed.experiments.reporting import (
     search_rules,
     selection,
 )
-from sparse_embed.experiments.reporting.cifar100_table import METRICS, PAPER
+from sparse_embed.experiments.reporting.cifar100_table import FAST, METRICS, PAPER
 from sparse_embed.experiments.reporting.figures import tradeoff
 
 HELD, NOT_HELD, UNDECIDED, NOT_MEASURED = judging.OUTCOMES
@@ -288,7 +288,7 @@ def cifar100(*seeds, prefix="fast_", **changed):
             record = dict(zip(METRICS, row, strict=True))
             if name == "flops":
                 record |= {key: values[seed] for key, values in changed.items()}
-            kind = {"experiment": "cifar100", "chosen": True, "seed": seed}
+            kind = {"experiment": "cifar100", "seed": seed}
             run.append({**kind, "model": prefix + name, **record})
     return run
 
@@ -307,7 +307,7 @@ def test_cheaper_than_sdh():
 
 
 def test_better_than_l1_on_cifar100():
-    """The paper's precision is above l1's in every column."""
+    """The paper's precision is above l1's in every column, and it costs less than l1's cheapest."""
     judge = cifar100_rules.better_than_l1_on_cifar100
     found = verdict(cifar100(0), judge)
     assert found.verdict == UNDECIDED
@@ -315,8 +315,37 @@ def test_better_than_l1_on_cifar100():
     assert outcome(cifar100(0, 1), judge) == HELD
     assert outcome(cifar100(0, 1, precision_at_4_test=[50.0, 50.1]), judge) == NOT_HELD
     assert outcome(cifar100(0, 1, precision_at_4_test=[50.0, 60.0]), judge) == UNDECIDED
-    assert outcome(cifar100(0, 1, flops_per_row=[0.5, 0.501]), judge) == NOT_HELD
-    assert outcome(cifar100(0, 1, flops_per_row=[0.4, 0.6]), judge) == UNDECIDED
+    assert outcome(cifar100(0, 1, flops_per_row=[0.5, 0.6]), judge) == NOT_MEASURED  # dearer
+    # Both activations must hold.
+    soft = cifar100(0, 1, prefix="fast_soft_", precision_at_4_test=[50.0, 50.1])
+    assert outcome(cifar100(0, 1) + soft, judge) == NOT_HELD
+
+
+def test_precision_on_cifar100_is_compared_at_equal_cost():
+    """l1 has 0.5 at F 0.1 and 0.7 at F 0.4: at 0.2, half way in the logarithm, 0.6."""
+
+    def record(row, target, cost, precision, seed=0):
+        setting = {"target_flops": target}
+        kind = {"experiment": "cifar100", "model": f"fast_{row}", "setting": setting, "seed": seed}
+        return {**kind, "flops_per_row": cost, "precision_at_4_test": precision}
+
+    run = [record("l1", 0.1, 0.1, 0.5), record("l1", 0.4, 0.4, 0.7)]
+    run += [record("flops", 0.2, 0.2, 0.61), record("flops", 0.1, 0.05, 0.53)]
+    run += [record("flops", 1.0, 1.0, 0.99)]  # dearer than all of l1's: left out
+
+    def found(*target):
+        return cifar100_rules.advantage(run, FAST, "precision_at_4_test", *target)
+
+    assert found(0.2).mean == pytest.approx(0.01)
+    assert found(0.1).mean == pytest.approx(0.03)  # l1's cheapest
+    assert found().mean == pytest.approx(0.02)
+    with pytest.raises(selection.NotMeasured):
+        found(1.0)
+    assert cifar100_rules.compared(run) == [(FAST, target) for target in (0.1, 0.2, 1.0)]
+    run += [{**one, "seed": 1, "precision_at_4_test": 0.6} for one in run[:3]]
+    both = found(0.2)
+    assert both.seeds == 2
+    assert both.mean == pytest.approx((0.01 + 0.0) / 2)
 
 
 def test_cifar100_is_judged_with_the_papers_own_network_if_there_is_a_record_of_it():
