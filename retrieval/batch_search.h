@@ -56,7 +56,7 @@ class BatchSearch {
     if (filter_ && filter_->listed) {
       parallel(queries, threads, [&](size_t q) {
         Workspaces::Lease work(workspaces_);
-        QuerySearch search = start(q);
+        QuerySearch search = start(q, 1.0);
         search.best.score_all(filter_->places, work->dense);
         visit(q, search.best.results(work->dense));
       });
@@ -74,6 +74,7 @@ class BatchSearch {
     parallel(batches * parts, threads, [&](size_t i) {
       const size_t first = i / parts * batch, part = i % parts;
       Task task;
+      task.effort = request_.effort;
       task.queries = {first, std::min(first + batch, queries)};
       task.blocks = {blocks * part / parts, blocks * (part + 1) / parts};
       Workspaces::Lease work(workspaces_);
@@ -93,7 +94,7 @@ class BatchSearch {
         const std::vector<Key>& keys = found[q * parts + part];
         all.insert(all.end(), keys.begin(), keys.end());
       }
-      QuerySearch search = start(q);
+      QuerySearch search = start(q, 1.0);
       search.best.set(std::move(all));
       Workspaces::Lease work(workspaces_);
       visit(q, search.best.results(work->dense));
@@ -113,6 +114,7 @@ class BatchSearch {
     Range queries, blocks;
     bool guessing = true;  // whether tau may be guessed
     bool cells = true;     // whether cells may be used
+    double effort = 1.0;
   };
 
   // How many rows are scored one by one in less time than lists are gone through.
@@ -127,20 +129,23 @@ class BatchSearch {
     return postings / uint64_t(queries.rows) / kRowCost;
   }
 
-  QuerySearch start(size_t q) const {
+  QuerySearch start(size_t q, double effort) const {
     const Csr& queries = request_.queries;
     const int64_t begin = queries.indptr[q];
     return QuerySearch(blocks_,
                        Query(queries.indices + begin, queries.values + begin,
-                             queries.indptr[q + 1] - begin, request_.effort),
+                             queries.indptr[q + 1] - begin, effort),
                        request_.k, request_.threshold);
   }
 
   // Searches the queries of a task in its blocks: by cells where that takes less time, and by
-  // accumulation else.
+  // accumulation else. Whatever the effort, all rows with a positive score are found if they are
+  // fewer than k and the threshold allows the others.
   std::vector<QuerySearch> run_task(const Task& task, Workspace& work) const {
     std::vector<QuerySearch> searches;
-    for (size_t q = task.queries.begin; q < task.queries.end; ++q) searches.push_back(start(q));
+    for (size_t q = task.queries.begin; q < task.queries.end; ++q) {
+      searches.push_back(start(q, task.effort));
+    }
     std::vector<uint32_t> blocks, with_cells, without_cells;
     for (size_t i = task.blocks.begin; i < task.blocks.end; ++i) {
       const uint32_t b = visible_[i];
@@ -149,27 +154,32 @@ class BatchSearch {
     }
     std::vector<bool> done(searches.size(), false);
     if (task.cells && request_.way != Way::kAccumulate && !with_cells.empty()) {
-      done = search_cells(with_cells, searches, work);
+      done = search_cells(with_cells, task.effort < 1.0, searches, work);
     }
     std::vector<QuerySearch*> whole, rest;
     for (size_t i = 0; i < searches.size(); ++i) (done[i] ? rest : whole).push_back(&searches[i]);
     accumulate(whole, blocks, task.guessing, work);
     accumulate(rest, without_cells, false, work);
     for (size_t i = 0; i < searches.size(); ++i) {
-      if (searches[i].finish(work)) continue;
+      const bool right = searches[i].finish(work);
+      const BestRows& best = searches[i].best;
+      const bool enough =
+          best.query().complete || best.size() >= best.k() || best.threshold() > 0.0f;
+      if (right && enough) continue;
       Task again = task;
       again.queries = {task.queries.begin + i, task.queries.begin + i + 1};
-      again.guessing = again.cells = false;
+      if (!right) again.guessing = again.cells = false;
+      if (!enough) again.effort = 1.0;
       searches[i].best.set(run_task(again, work)[0].best.take());
     }
     return searches;
   }
 
   // Searches the cells of `blocks`, and tells for which queries: some are better off without.
-  std::vector<bool> search_cells(const std::vector<uint32_t>& blocks,
+  std::vector<bool> search_cells(const std::vector<uint32_t>& blocks, bool approximate,
                                  std::vector<QuerySearch>& searches, Workspace& work) const {
     const bool forced = request_.way == Way::kCells;
-    const Trials::Kind kind{request_.k, filter_ != nullptr, request_.effort < 1.0};
+    const Trials::Kind kind{request_.k, filter_ != nullptr, approximate};
     CellSearch cells(blocks_, blocks, every_, forced);
     // One query after the other: they share few planes, and fetching ahead matters more.
     std::vector<bool> done(searches.size(), false);

@@ -84,7 +84,7 @@ class BestRows {
   std::vector<Key>& results(DenseQuery& dense) {
     keep_best(keys_, k_);
     if (keys_.size() < k_ && threshold_ <= 0.0f && !complete_) {
-      if (query_.complete && nonnegative()) {
+      if (nonnegative()) {
         append_zero_scores();
       } else {
         keys_.clear();

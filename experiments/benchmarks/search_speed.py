@@ -145,8 +145,9 @@ def fastest_good(methods: list[Method], right: Answers, count: int, min_recall: 
     """Returns the fastest setting of an approximate method whose recall suffices, else the best."""
     tried = []
     for method in methods:
-        (_, ids), seconds = timed(functools.partial(answers, method, count))
-        tried.append((recall(ids, right[1][:count]), seconds, method))
+        found = [timed(functools.partial(method.search, i)) for i in range(count)]
+        share = recall([ids for (_, ids), _ in found], right[1][:count])
+        tried.append((share, float(np.median([seconds for _, seconds in found])), method))
     good = [(seconds, method) for share, seconds, method in tried if share >= min_recall]
     if good:
         return min(good, key=lambda pair: pair[0])[1]

@@ -61,6 +61,8 @@ def test_places_that_no_bound_fills_are_filled_exactly(way):
     scores, ids = index.search(query, 5, effort=0.5)
     np.testing.assert_array_equal(ids, [[0, 1, 2, 3, 4]])
     np.testing.assert_array_equal(scores, query)
+    for threads in (2, 5):
+        np.testing.assert_array_equal(index.search(query, 5, None, threads, effort=0.5)[0], query)
     scores, ids = index.search(query, 5, 0.5, effort=0.01)
     np.testing.assert_array_equal(ids, [[0, -1, -1, -1, -1]])
 
