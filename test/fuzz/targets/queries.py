@@ -169,6 +169,7 @@ def _build(choice: Choices, index: SparseIndex, model: Model, usual: Values) -> 
         return index
     threads = choice.pick((1, 3))
     count = given.meaning.shape[0]
+    model.next_id = 0  # a new index, whose ids begin anew
     model.add(given.meaning, np.arange(count))
     if not choice.chance(2):
         return SparseIndex.build(given.matrix, num_threads=threads)
