@@ -41,7 +41,7 @@ lint: $(INSTALLED)
 install: $(INSTALLED)
 
 # Installed again only when the build, the compiled sources or the packages have changed.
-SOURCES := $(wildcard */__init__.py retrieval/*.pyx retrieval/*.h retrieval/*.inc)
+SOURCES := $(wildcard */__init__.py retrieval/*.pyx retrieval/*.pxi retrieval/*.h retrieval/*.inc)
 $(INSTALLED): setup.py pyproject.toml $(SOURCES) $(CONSTRAINTS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
 	  { echo "sparse-embed needs Python 3.10 or newer; name one with PYTHON=..." >&2; exit 1; }

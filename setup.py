@@ -19,7 +19,9 @@ extensions = [
     Extension(
         "sparse_embed.retrieval._index",
         sources=["retrieval/_index.pyx"],
-        depends=sorted([*glob.glob("retrieval/*.h"), "retrieval/kernels.inc"]),
+        depends=sorted(
+            path for end in ("h", "inc", "pxi") for path in glob.glob(f"retrieval/*.{end}")
+        ),
         include_dirs=["retrieval", numpy.get_include()],
         define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")],
         language="c++",

@@ -9,8 +9,8 @@ CSR matrices in SciPy's `.npz`. Methods are built one after the other and then t
 by query, so that other load on the machine affects all of them alike. Exact methods must agree, or
 the script fails. For an approximate method, the fastest settings that reach `--min_recall` are
 shown. sparse_dot_topn, Seismic (pyseismic-lsr) and SINDI (pyvsag) take part where they are
-installed. `--growth` also times SparseIndex and Algorithm 1 over numbers of rows and of non-zeros,
-and draws the times beside the output.
+installed. `--sweep` also times k = 1, 10, 100 and 1000, with `--threshold` and without, `--growth`
+other numbers of rows and of non-zeros; both draw the times of all methods beside the output.
 """
 
 import os
@@ -20,7 +20,7 @@ import scipy.sparse
 from absl import flags
 
 from sparse_embed.common.failures import UsageError
-from sparse_embed.experiments.benchmarks import search_speed
+from sparse_embed.experiments.benchmarks import search_figures, search_speed
 from sparse_embed.experiments.benchmarks.workload import Workload, make_workload
 from sparse_embed.experiments.evaluation import records
 from sparse_embed.experiments.evaluation.embedding_files import read_csr
@@ -45,6 +45,7 @@ _MIN_RECALL = flags.DEFINE_float(
 )
 _SEED = flags.DEFINE_integer("workload_seed", 0, "Seed of the workload.")
 _GROWTH = flags.DEFINE_bool("growth", False, "Whether to time other sizes and densities too.")
+_SWEEP = flags.DEFINE_bool("sweep", False, "Whether to time other k, with --threshold and without.")
 
 
 def load_csr(flag: str, value: str | None) -> scipy.sparse.csr_array:
@@ -83,8 +84,9 @@ def read_workload() -> tuple[scipy.sparse.csr_array, scipy.sparse.csr_array]:
 def main() -> None:
     """Runs the benchmark that the flags describe."""
     output = app.writable_file("output", OUTPUT.value, ".json") if OUTPUT.value else None
-    if _GROWTH.value and output is None:
-        raise UsageError("--growth: expected --output=FILE.json, to draw beside it")
+    for flag in (_GROWTH, _SWEEP):
+        if flag.value and output is None:
+            raise UsageError(f"--{flag.name}: expected --output=FILE.json, to draw beside it")
     if _DENSE_DIMS.value % 8:
         raise UsageError(f"--dense_dims={_DENSE_DIMS.value}: expected a multiple of 8")
     names = chosen_methods()
@@ -103,7 +105,8 @@ def main() -> None:
     work = Workload(
         database, queries, K.value, THRESHOLD.value, _NUM_THREADS.value, _DENSE_DIMS.value
     )
-    methods, right = search_speed.build_all(work, names, _MIN_RECALL.value)
+    built: search_speed.Built = {}
+    methods, right = search_speed.build_all(work, names, _MIN_RECALL.value, built)
     found = search_speed.measure(methods, right, queries.shape[0])
     print(search_speed.table(found))
     (own,) = [record for record in found if record["method"] == "SparseIndex"]
@@ -113,14 +116,28 @@ def main() -> None:
         f"above {speed['posting_bytes_per_second'] / 1e9:.1f} GB/s (pruning reads less); one "
         f"thread of this machine reads {speed['measured_bytes_per_second'] / 1e9:.1f} GB/s"
     )
-    grown = []
+    swept, grown = [], []
+    if _SWEEP.value:
+        swept = search_speed.sweep(work, names, _MIN_RECALL.value, built)
     if _GROWTH.value:
-        sizes = (_DIMS.value, _ROWS.value, _NNZ.value)
-        grown = search_speed.growth(K.value, THRESHOLD.value, *sizes, _SIGNED.value, _SEED.value)
+        built.clear()  # frees their memory
+        sparse = [name for name in names if search_speed.all_methods()[name].over == "sparse"]
+        if "Algorithm1" not in sparse:
+            sparse.append("Algorithm1")
+        grown = search_speed.growth(
+            work, sparse, _MIN_RECALL.value, _NNZ.value, _SIGNED.value, _SEED.value
+        )
     if output:
-        records.save_all(output, found, workload=workload, bandwidth=speed, growth=grown)
-        if grown:
-            search_speed.draw_growth(grown, output.with_suffix(".png"))
+        records.save_all(
+            output, found, workload=workload, bandwidth=speed, sweep=swept, growth=grown
+        )
+    if output and swept:
+        whole = [record for record in swept if record["threshold"] is None]
+        search_figures.draw_against(whole, "k", output.with_name(f"{output.stem}_k.png"))
+    if output and grown:
+        search_figures.draw_growth(grown, output.with_suffix(".png"))
+        alike = [record for record in grown if record["nnz"] == _NNZ.value]
+        search_figures.draw_against(alike, "rows", output.with_name(f"{output.stem}_rows.png"))
 
 
 if __name__ == "__main__":

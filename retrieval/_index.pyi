@@ -75,11 +75,13 @@ class SparseIndex:
     def search(
         self,
         queries: Csr,
-        k: int,
         threshold: float,
         selection: Selection | None,
         num_threads: int,
         kernels: str,
+        way: str,
+        k: int,
+        effort: float,
     ) -> tuple[np.ndarray, np.ndarray]: ...
     def range_search(
         self,
@@ -88,6 +90,7 @@ class SparseIndex:
         selection: Selection | None,
         num_threads: int,
         kernels: str,
+        way: str,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]: ...
 
 def rerank_rows(

@@ -6,125 +6,8 @@ import numpy as np
 
 from cpython.buffer cimport PyBUF_READ
 from cpython.memoryview cimport PyMemoryView_FromMemory
-from libc.stddef cimport size_t
-from libc.stdint cimport int32_t, int64_t, uint16_t, uint32_t, uint64_t, uint8_t
-from libcpp.memory cimport shared_ptr, unique_ptr
-from libcpp.string cimport string
-from libcpp.vector cimport vector
 
-
-cdef extern from "csr.h" namespace "sparse_embed" nogil:
-    cdef cppclass CsrView "sparse_embed::Csr":
-        int64_t rows
-        int64_t dims
-        const int64_t* indptr
-        const int32_t* indices
-        const float* values
-
-    int check_csr(const CsrView&)
-
-
-cdef extern from "largest.h" namespace "sparse_embed" nogil:
-    void mark_largest(const CsrView&, int64_t, uint8_t*) except +
-
-
-cdef extern from "algorithm1.h" namespace "sparse_embed" nogil:
-    cdef cppclass CppAlgorithm1 "sparse_embed::Algorithm1":
-        CppAlgorithm1(const CsrView&) except +
-        size_t nbytes()
-        void search(const CsrView&, size_t, float, float*, int64_t*) except +
-
-
-cdef extern from "kernels.h" namespace "sparse_embed" nogil:
-    cdef cppclass Kernels:
-        pass
-
-    vector[string] available_kernels() except +
-    const Kernels& kernels_named(const string&) except +
-
-
-cdef extern from "python_owner.h" namespace "sparse_embed":
-    shared_ptr[uint8_t] python_owner(object) except +
-
-
-cdef extern from "sparse_index.h" namespace "sparse_embed" nogil:
-    cdef cppclass BlockHeader:
-        uint64_t bytes
-
-    cdef cppclass BlockView:
-        const BlockHeader* header
-
-    cdef cppclass Blocks:
-        vector[BlockView] views
-        uint32_t shift
-
-    cdef cppclass Ids:
-        uint64_t size()
-        uint64_t next()
-        const int64_t* sorted()
-        const uint32_t* rows()
-        const uint32_t* ranks()
-        int64_t find(int64_t)
-
-    cdef cppclass State:
-        Blocks blocks
-        vector[uint64_t] list_lengths
-        vector[uint64_t] removed
-        uint64_t num_removed
-        Ids ids
-        uint64_t rows()
-        bint living(uint32_t)
-
-    vector[int64_t] living_ids(const State&) except +
-
-    cdef cppclass Reconstruction:
-        Reconstruction(const State&, const int64_t*, size_t) except +
-        void write_indptr(int64_t*)
-        void write(int32_t*, float*)
-
-    cdef cppclass SelectionView "sparse_embed::Selection":
-        const int64_t* ids
-        const uint8_t* mask
-        bint masked
-        uint64_t count
-        bint forbidden
-
-    cdef cppclass Request:
-        CsrView queries
-        size_t k
-        float threshold
-        const SelectionView* selection
-        size_t threads
-        const Kernels* kernels
-
-    cdef cppclass RangeResults:
-        uint64_t write_offsets(int64_t*)
-        void write(float*, int64_t*)
-
-    ctypedef shared_ptr[const State] StatePointer "sparse_embed::SparseIndex::Snapshot"
-
-    cdef cppclass CppSparseIndex "sparse_embed::SparseIndex":
-        CppSparseIndex(uint64_t, uint32_t) except +
-        uint64_t dims()
-        StatePointer snapshot()
-        @staticmethod
-        void nbytes(const State&, uint64_t*, uint64_t*, uint64_t*)
-        uint64_t add(const CsrView&, const int64_t*, uint64_t, size_t) except +
-        void merge(const State&, uint64_t, size_t) except +
-        bint compact(size_t) except +
-        void attach(const uint8_t*, uint64_t, uint64_t, shared_ptr[uint8_t]) except +
-        void restore(vector[uint64_t], vector[uint64_t], uint64_t, const int64_t*,
-                     const uint32_t*, const uint32_t*, shared_ptr[uint8_t]) except +
-        uint64_t remove(const int64_t*, size_t) except +
-        void search(const Request&, float*, int64_t*) except +
-        RangeResults range_search(const Request&) except +
-        void before_fork()
-        void after_fork(bint) except +
-
-
-cdef extern from "rerank.h" namespace "sparse_embed" nogil:
-    void rerank[T](const T*, int64_t, const int64_t*, const float*, const int64_t*, int64_t,
-                   int64_t, size_t, size_t, const Kernels&, float*, int64_t*) except +
+include "headers.pxi"
 
 
 KERNELS = tuple(name.decode() for name in available_kernels())
@@ -280,9 +163,9 @@ cdef class Snapshot:
 
     @property
     def nbytes(self):
-        cdef uint64_t postings, rows, other
-        CppSparseIndex.nbytes(self.state.get()[0], &postings, &rows, &other)
-        return {"postings": postings, "rows": rows, "other": other}
+        cdef uint64_t postings, rows, cells, other
+        CppSparseIndex.nbytes(self.state.get()[0], &postings, &rows, &cells, &other)
+        return {"postings": postings, "rows": rows, "cells": cells, "other": other}
 
     def living_ids(self):
         """The ids of the rows that were not removed, in no particular order."""
@@ -398,23 +281,26 @@ cdef class SparseIndex:
             fresh = self.index.get().remove(&ids[0], ids.shape[0])
         return fresh
 
-    def search(self, Csr queries not None, size_t k, float threshold, Selection selection,
-               size_t num_threads, str kernels not None):
+    def search(self, Csr queries not None, float threshold, Selection selection,
+               size_t num_threads, str kernels not None, str way not None, size_t k,
+               double effort):
         scores = np.empty((queries.view.rows, k), np.float32)
         ids = np.empty((queries.view.rows, k), np.int64)
         cdef float[:, ::1] scores_view = scores
         cdef int64_t[:, ::1] ids_view = ids
-        cdef Request request = make_request(queries, k, threshold, selection, num_threads, kernels)
+        cdef Request request = make_request(queries, k, threshold, selection, num_threads, kernels,
+                                            way, effort)
         if queries.view.rows:
             with nogil:
                 self.index.get().search(request, &scores_view[0, 0], &ids_view[0, 0])
         return scores, ids
 
     def range_search(self, Csr queries not None, float threshold, Selection selection,
-                     size_t num_threads, str kernels not None):
+                     size_t num_threads, str kernels not None, str way not None):
         """All rows that reach the threshold: where those of each query begin, scores, ids."""
         cdef int64_t[::1] offsets = np.zeros(queries.view.rows + 1, np.int64)
-        cdef Request request = make_request(queries, 1, threshold, selection, num_threads, kernels)
+        cdef Request request = make_request(queries, 1, threshold, selection, num_threads, kernels,
+                                            way, 1.0)
         cdef RangeResults found
         cdef uint64_t count
         with nogil:
@@ -429,7 +315,7 @@ cdef class SparseIndex:
 
 
 cdef Request make_request(Csr queries, size_t k, float threshold, Selection selection,
-                          size_t num_threads, str kernels):
+                          size_t num_threads, str kernels, str way, double effort):
     """Points into `queries` and `selection`."""
     cdef Request request
     request.queries = queries.view
@@ -440,6 +326,8 @@ cdef Request make_request(Csr queries, size_t k, float threshold, Selection sele
         request.selection = &selection.view
     request.threads = num_threads
     request.kernels = &kernels_named(kernels.encode())
+    request.way = way_named(way.encode())
+    request.effort = effort
     return request
 
 

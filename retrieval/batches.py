@@ -109,3 +109,13 @@ def whole_blocks(batches: Iterable[Batch], block_rows: int) -> Iterator[Batch]:
 
 def _matrix(given: Any) -> Any:
     return given[0] if isinstance(given, tuple) and len(given) == 2 else given
+
+
+def block_rows(rows: _index.Csr) -> int:
+    """How many rows of this kind a block should hold."""
+    count, dims = rows.shape
+    size = 8192
+    mean_list = len(rows.arrays[2]) / max(count, 1) / max(dims, 1) * size
+    while size < 32768 and mean_list < 128:  # short lists cost more than far accumulators
+        size, mean_list = 2 * size, 2 * mean_list
+    return size

@@ -23,7 +23,7 @@ struct Selection {
 // What it means for the rows of a state. Few rows are listed; else the others are hidden.
 struct Filter {
   bool listed = false;
-  std::vector<uint32_t> rows;    // those to be found, rising
+  std::vector<uint32_t> places;  // of the rows to be found, rising
   std::vector<uint64_t> hidden;  // a bit per row, as `State::removed`
 
   // Lists up to `few` rows.
@@ -40,11 +40,10 @@ struct Filter {
   void list_ids(const State& state, const Selection& selection) {
     for (uint64_t i = 0; i < selection.count; ++i) {
       const int64_t row = state.ids.find(selection.ids[i]);
-      if (row >= 0 && state.living(uint32_t(row))) rows.push_back(uint32_t(row));
+      if (row < 0 || !state.living(uint32_t(row))) continue;
+      places.push_back(state.blocks.place_of(uint32_t(row)));
     }
-    std::sort(rows.begin(), rows.end());
-    rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
-    listed = true;
+    finish_list();
   }
 
   void hide(const State& state, const Selection& selection) {
@@ -100,9 +99,15 @@ struct Filter {
     for (uint64_t word = 0; word < hidden.size(); ++word) {
       for (uint64_t bits = ~hidden[word]; bits != 0; bits &= bits - 1) {
         const uint64_t row = 64 * word + uint64_t(__builtin_ctzll(bits));
-        if (row < state.rows()) rows.push_back(uint32_t(row));
+        if (row < state.rows()) places.push_back(state.blocks.place_of(uint32_t(row)));
       }
     }
+    finish_list();
+  }
+
+  void finish_list() {
+    std::sort(places.begin(), places.end());
+    places.erase(std::unique(places.begin(), places.end()), places.end());
     listed = true;
   }
 

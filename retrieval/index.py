@@ -11,7 +11,7 @@ import scipy.sparse
 
 from sparse_embed.common.checks import check_choice, check_number
 from sparse_embed.common.progress import progress_bar
-from sparse_embed.retrieval import _index, batches, forks, index_file
+from sparse_embed.retrieval import _index, batches, forks, index_file, tuning
 from sparse_embed.retrieval.batches import Batch
 from sparse_embed.retrieval.index_file import MAX_DIMS, MAX_ROWS, MappedFile
 from sparse_embed.retrieval.inputs import (
@@ -57,6 +57,7 @@ class SparseIndex:
     def _open(self, index: _index.SparseIndex, mapped: MappedFile | None = None) -> None:
         self._index, self._mapped = index, mapped
         self._kernels = _index.KERNELS[0]
+        self._way = "cheapest"  # or "cells", "accumulate": what tests compare
         forks.register(self, index)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -91,7 +92,7 @@ class SparseIndex:
         first = next(stream, None)
         if first is None:
             raise ValueError("csr yields nothing: expected a matrix, which tells the dimensions")
-        block_rows = _block_rows(first.rows)
+        block_rows = batches.block_rows(first.rows)
         index = cls(first.rows.shape[1], block_rows)
         if total is not None and not progress:
             index._add(first, num_threads)
@@ -133,7 +134,7 @@ class SparseIndex:
 
     @property
     def nbytes_by_part(self) -> dict[str, int]:
-        """Bytes of `postings` (accumulation), `rows` (exact scores) and `other`."""
+        """Bytes of `postings` (accumulation), `rows` (exact scores), `cells` (bounds), `other`."""
         return self._index.snapshot().nbytes
 
     @property
@@ -233,6 +234,7 @@ class SparseIndex:
         num_threads: int = 1,
         allowed: np.ndarray | None = None,
         forbidden: np.ndarray | None = None,
+        effort: float = 1.0,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Finds the k rows of largest inner product with each query.
 
@@ -246,18 +248,39 @@ class SparseIndex:
                 boolean mask in which id i has place i. Ids that no row has are ignored. A mask has
                 a place for every id so far, or more; removed rows count.
             forbidden: the rows that may not be found, instead of `allowed`.
+            effort: the share of a query's weight, sum_j |q_j|, that decides which rows are scored.
+                Below 1 the lightest of its dimensions have no say in that, which is faster, and
+                rows may be missed; scores are exact all the same. `tune` measures how many.
 
         Returns:
             `(scores, ids)`, arrays (queries, k), best first, ties by lower id, unused places
-            -inf / -1. The same, bit for bit, as `algorithm1_search`.
+            -inf / -1. The same, bit for bit, as `algorithm1_search`, unless `effort` is below 1.
         """
         check_number("k", k, integer=True, minimum=1, maximum=MAX_ROWS)
+        check_number("effort", effort, above=0, maximum=1)
         rows = max(self.shape[0], 1)
         # No more places than there are rows: what is beyond them is filled up here.
         found = self._index.search(
-            *self._checked(queries, threshold, num_threads, allowed, forbidden, min(k, rows))
+            *self._checked(queries, threshold, num_threads, allowed, forbidden),
+            min(k, rows),
+            effort,
         )
         return found if k <= rows else _widened(*found, k)
+
+    def tune(
+        self,
+        queries: Matrix,
+        k: int = 10,
+        recall: float = 0.99,
+        threshold: float | None = None,
+        num_threads: int = 1,
+    ) -> float:
+        """Returns the least `effort` at which `search` finds the share `recall` of these results.
+
+        It is measured on these queries, against the exact results of this index; it promises
+        nothing about other queries. See `tuning.least_effort`.
+        """
+        return tuning.least_effort(self, queries, k, recall, threshold, num_threads)
 
     def range_search(
         self,
@@ -294,14 +317,13 @@ class SparseIndex:
         num_threads: int,
         allowed: np.ndarray | None,
         forbidden: np.ndarray | None,
-        *k: int,
-    ) -> tuple[Any, ...]:
-        """Returns the arguments of a compiled search."""
+    ) -> tuple[_index.Csr, float, _index.Selection | None, int, str, str]:
+        """Returns the first arguments of a compiled search."""
         _check_threads(num_threads)
         csr = canonical_csr("queries", queries, self.shape[1])
         chosen = selection(allowed, forbidden)
         self._check_mapped()
-        return csr, *k, score_floor(threshold), chosen, num_threads, self._kernels
+        return csr, score_floor(threshold), chosen, num_threads, self._kernels, self._way
 
     def _check_mapped(self) -> None:
         if self._mapped is not None:
@@ -379,13 +401,3 @@ def available_kernels() -> tuple[str, ...]:
 
 def _check_threads(num_threads: int) -> None:
     check_number("num_threads", num_threads, integer=True, minimum=1, maximum=_MOST_THREADS)
-
-
-def _block_rows(rows: _index.Csr) -> int:
-    """How many rows of this kind a block should hold."""
-    count, dims = rows.shape
-    block_rows = 8192
-    mean_list = len(rows.arrays[2]) / max(count, 1) / max(dims, 1) * block_rows
-    while block_rows < 32768 and mean_list < 128:  # short lists cost more than far accumulators
-        block_rows, mean_list = 2 * block_rows, 2 * mean_list
-    return block_rows

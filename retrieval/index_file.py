@@ -10,8 +10,9 @@ All numbers are in the byte order of the machine that wrote the file, which a ma
                uint64, or empty), three arrays of ids (as in `ids.h`, each may be empty), then one
                section per block of rows, laid out as in `block.h`
 
-Version 1 had neither the next id nor the arrays of ids. Blocks and ids are used where they lie, so
-opening a file with `mmap` reads little more than offsets and ids.
+Version 1 had neither the next id nor the arrays of ids, and before version 3 no block had cells.
+Blocks and ids are used where they lie, so opening a file with `mmap` reads little more than offsets
+and ids.
 """
 
 import mmap as mmap_module
@@ -29,7 +30,7 @@ from sparse_embed.retrieval import _index
 
 MAGIC = b"SPEMBIDX"
 BYTE_ORDER = 0x01020304
-VERSION = 2
+VERSION = 3
 GROUP = 4
 HEADER = struct.Struct("=8sIIQQQQIIQ")
 OLD_HEADER = struct.Struct("=8sIIQQQIIQ")  # of version 1
@@ -185,11 +186,11 @@ def _read_header(content: memoryview) -> _Header:
     _, order, version = OLD_HEADER.unpack(content[: OLD_HEADER.size])[:3]
     if order != BYTE_ORDER:
         raise IndexFileError("written on a machine of the other byte order, or damaged")
-    if version not in (1, VERSION):
+    if not 1 <= version <= VERSION:
         raise IndexFileError(
-            f"format version {version}: this release reads versions 1 and {VERSION}"
+            f"format version {version}: this release reads versions 1 to {VERSION}"
         )
-    layout = HEADER if version == VERSION else OLD_HEADER
+    layout = OLD_HEADER if version == 1 else HEADER
     if len(content) < layout.size:
         raise IndexFileError("the file is truncated: its header is incomplete")
     length, rows, dims, *next_id, shift, group, num_sections = layout.unpack(

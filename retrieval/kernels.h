@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "block.h"
+#include "prefetch.h"
 
 #if (defined(__x86_64__) || defined(_M_X64)) && defined(__GNUC__)
 #define SPARSE_EMBED_X86 1
@@ -23,11 +24,26 @@
 
 namespace sparse_embed {
 
+// What bound_cells sums up.
+struct PlaneSums {
+  const uint8_t* data;      // planes of codes; see cells.h
+  uint32_t plane_bytes;     // from a plane to the next
+  const uint32_t* planes;   // which planes
+  const uint8_t* products;  // kLevels of each of them: what its codes stand for
+  uint32_t terms;           // how many planes
+  const uint16_t* start;    // sums to begin with, over and over again; null for 0
+  uint32_t start_groups;    // of kCellGroup cells
+  const uint8_t* next;      // data of the same form that will be needed next, or null
+};
+
 struct Kernels {
   uint32_t (*accumulate)(const uint16_t* ids, const BFloat16* bounds, uint32_t groups, float weight,
                          float stop, float* acc);
   uint32_t (*scan)(float* acc, uint32_t rows, float cut, uint32_t* found,
                    float* bounds);
+  void (*look_up)(const float* weights, uint32_t terms, const float* levels, uint8_t* products);
+  void (*bound_cells)(const PlaneSums& input, uint32_t groups, uint16_t* sums, uint16_t* largest);
+  uint32_t (*scan_cells)(const uint16_t* sums, uint16_t least, uint16_t most, uint32_t* found);
   float (*dot_float32)(const float* row, const float* query, size_t n);
   float (*dot_float16)(const uint16_t* row, const float* query, size_t n);
 };
@@ -69,7 +85,7 @@ namespace avx2 {
 }  // namespace avx2
 
 namespace avx512 {
-#define KERNEL_TARGET __attribute__((target("avx2,f16c,avx512f")))
+#define KERNEL_TARGET __attribute__((target("avx2,f16c,avx512f,avx512bw")))
 #define KERNEL_AVX2 1
 #define KERNEL_AVX512 1
 #include "kernels.inc"
@@ -89,7 +105,10 @@ struct KernelSet {
 // Fastest first.
 constexpr KernelSet kKernelSets[] = {
 #if SPARSE_EMBED_X86
-    {"avx512", [] { return CPU_HAS("avx2") && CPU_HAS("f16c") && CPU_HAS("avx512f"); },
+    {"avx512",
+     [] {
+       return CPU_HAS("avx2") && CPU_HAS("f16c") && CPU_HAS("avx512f") && CPU_HAS("avx512bw");
+     },
      &avx512::kKernels},
     {"avx2", [] { return CPU_HAS("avx2") && CPU_HAS("f16c"); }, &avx2::kKernels},
 #endif

@@ -38,15 +38,22 @@ class Search(Protocol):
 
 
 def shortlist(
-    index: Any, queries: Matrix, k: int | None, threshold: float | None, num_threads: int
+    index: Any,
+    queries: Matrix,
+    k: int | None,
+    threshold: float | None,
+    num_threads: int,
+    **filters: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the `k` best rows of each query, or all candidates if `k` is None.
+
+    `filters` are arguments of `SparseIndex.search`.
 
     Raises:
         ValueError: `k` is None, and the index has no `candidates`.
     """
     if k is not None:
-        return index.search(queries, k, threshold, num_threads)
+        return index.search(queries, k, threshold, num_threads, **filters)
     if not hasattr(index, "candidates"):
         raise ValueError(
             f"shortlist=None: {type(index).__name__} has no `candidates`, expected an integer"

@@ -132,6 +132,8 @@ class TwoStage:
         shortlist: int | None = 1000,
         threshold: float | None = None,
         num_threads: int = 1,
+        allowed: np.ndarray | None = None,
+        forbidden: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """The k best rows by dense score among the `shortlist` best of the index.
 
@@ -143,6 +145,8 @@ class TwoStage:
                 an index that has them, such as `SDHSearch`.
             threshold: smallest score that the index passes on, or None.
             num_threads: threads to use.
+            allowed: the rows that may be found, as for `SparseIndex.search`, whose filter it is.
+            forbidden: the rows that may not be found, instead of `allowed`.
 
         Returns:
             `(scores, ids)` of shape (queries, k) with dense scores, best first, ties by lower id,
@@ -150,5 +154,14 @@ class TwoStage:
         """
         if shortlist is not None:
             check_number("shortlist", shortlist, integer=True, minimum=1)
-        _, ids = protocol.shortlist(self._index, queries, shortlist, threshold, num_threads)
+        given = {"allowed": allowed, "forbidden": forbidden}
+        filters = {name: rows for name, rows in given.items() if rows is not None}
+        if filters and not isinstance(self._index, SparseIndex):
+            raise ValueError(
+                f"{next(iter(filters))} is given: {type(self._index).__name__} has no filters, "
+                "expected an index that is a SparseIndex"
+            )
+        _, ids = protocol.shortlist(
+            self._index, queries, shortlist, threshold, num_threads, **filters
+        )
         return self._reranker.rerank(dense_queries, ids, k, num_threads)

@@ -53,9 +53,10 @@ class DenseQuery {
     for (int r = 0; r < 4; ++r) scores[r] = finish(views[r], views[r].dims(), shortest, sums[r]);
   }
 
-  // Two calls before a score: first for the row's offsets, later for its data.
+  // Two calls before a score: first for the row's offsets and what tells its id, later for its data.
   static void prefetch_offsets(const BlockView& block, uint32_t row) {
     prefetch<3>(block.row_starts + row);
+    if (block.has_cells()) prefetch<2>(block.order + row);
   }
   static void prefetch_data(const BlockView& block, uint32_t row) {
     prefetch_range<3>(block.row_data + block.row_starts[row],

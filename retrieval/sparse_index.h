@@ -38,16 +38,17 @@ class SparseIndex {
     return state_;
   }
 
-  // Bytes of the accumulation structure, of the rows for exact scoring, and of the rest.
-  static void nbytes(const State& state, uint64_t* postings, uint64_t* rows, uint64_t* other) {
-    *postings = *rows = 0;
+  // Bytes of the accumulation structure, of the rows for exact scoring, of the cells, and of the rest.
+  static void nbytes(const State& state, uint64_t* postings, uint64_t* rows, uint64_t* cells,
+                     uint64_t* other) {
+    *postings = *rows = *cells = 0;
     *other = (state.list_lengths.size() + state.removed.size()) * sizeof(uint64_t);
     *other += state.ids.nbytes();
     for (const BlockView& view : state.blocks.views) {
-      const BlockHeader& h = *view.header;
-      const BlockLayout layout(h.rows, h.dims, h.groups, h.words);
+      const BlockLayout layout(*view.header);
       *postings += layout.row_starts;
-      *rows += layout.end - layout.row_starts;
+      *rows += layout.order - layout.row_starts;
+      *cells += layout.end - layout.order;
     }
   }
 
@@ -94,7 +95,7 @@ class SparseIndex {
   void attach(const uint8_t* data, uint64_t bytes, uint64_t rows, std::shared_ptr<uint8_t> owner) {
     State& state = const_cast<State&>(*state_);
     state.owners.push_back(std::move(owner));
-    state.blocks.views.push_back(BlockView::open(data, bytes, rows, dims_));
+    state.blocks.push(BlockView::open(data, bytes, rows, dims_));
   }
 
   // Takes over what a file says of all rows, once the blocks are attached; throws if the ids are

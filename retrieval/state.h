@@ -16,6 +16,7 @@
 #endif
 
 #include "block.h"
+#include "block_builder.h"
 #include "csr.h"
 #include "ids.h"
 #include "parallel.h"
@@ -37,19 +38,53 @@ inline std::shared_ptr<uint8_t> allocate_blocks(size_t bytes) {
 }
 
 // The rows of an index as a search sees them: blocks of equal size (but for the last one).
+//
+// A row has a number, in the order in which rows were added, and a place, where it is stored. A block
+// holds consecutive numbers in an order of its own: number and place differ in the lower bits.
 struct Blocks {
   std::vector<BlockView> views;
   uint32_t shift = 0;                             // a block holds 2^shift rows
+  float max_level = 0.0f;                         // no level of cells exceeds it
   const std::vector<uint64_t>* hidden = nullptr;  // one bit per row not to be found, or empty
   const Ids* ids = nullptr;
+
+  void push(const BlockView& view) {
+    views.push_back(view);
+    if (!view.has_cells()) return;
+    max_level = std::max({max_level, view.levels[kLevels - 1], view.levels[2 * kLevels - 1]});
+  }
 
   uint64_t rows() const {
     return views.empty() ? 0 : (uint64_t(views.size() - 1) << shift) + views.back().rows();
   }
-  const BlockView& view_of(uint32_t row) const { return views[row >> shift]; }
-  uint32_t local(uint32_t row) const { return row & ((uint32_t(1) << shift) - 1); }
+  const BlockView& view_of(uint32_t row_or_place) const { return views[row_or_place >> shift]; }
+  uint32_t local(uint32_t row_or_place) const {
+    return row_or_place & ((uint32_t(1) << shift) - 1);
+  }
+  uint32_t row_at(uint32_t place) const {
+    const uint32_t inside = local(place);
+    return place - inside + view_of(place).row_at(inside);
+  }
+  uint32_t place_of(uint32_t row) const {
+    const uint32_t inside = local(row);
+    return row - inside + view_of(row).place_of(inside);
+  }
+
   bool is_hidden(uint32_t row) const {
     return !hidden->empty() && ((*hidden)[row / 64] >> (row % 64) & 1);
+  }
+  bool is_hidden_at(uint32_t place) const { return !hidden->empty() && is_hidden(row_at(place)); }
+
+  // Whether no row of block `b` is to be found.
+  bool all_hidden(uint32_t b) const {
+    if (hidden->empty()) return false;
+    const uint64_t end = (uint64_t(b) << shift) + views[b].rows();
+    for (uint64_t row = uint64_t(b) << shift, count; row < end; row += count) {
+      count = std::min<uint64_t>(64 - row % 64, end - row);
+      const uint64_t visible = ~(*hidden)[row / 64] >> (row % 64);
+      if (visible << (64 - count)) return false;
+    }
+    return true;
   }
 };
 
@@ -185,7 +220,7 @@ inline void append_rows(State& state, const Csr& matrix, size_t threads) {
     state.owners.pop_back();
   }
   for (size_t i = 0; i < builders.size(); ++i) {
-    state.blocks.views.push_back(BlockView::at(memory.get() + offsets[i]));
+    state.blocks.push(BlockView::at(memory.get() + offsets[i]));
     state.owners.push_back(memory);
   }
 }

@@ -1,4 +1,4 @@
-// The memory of searches, kept from call to call.
+// What searches keep from call to call: memory, and which way was fast.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,33 @@
 #include <new>
 #include <vector>
 
-#include "search.h"
+#include "block.h"
+#include "bounds.h"
+#include "plan.h"
+#include "scoring.h"
+#include "ways.h"
 
 namespace sparse_embed {
+
+// Memory that one thread needs while it searches.
+struct Workspace {
+  alignas(64) float acc[kAccumulators] = {};  // zero between blocks
+  std::vector<uint32_t> found;                // local ids of candidates
+  std::vector<float> bounds;                  // what their accumulators held
+  Plan plan, next_plan;
+  CellBounds cell_bounds;
+  std::vector<Cell> cells;       // that may matter
+  std::vector<uint32_t> places;  // of their rows
+  DenseQuery dense;
+
+  explicit Workspace(uint64_t dims) : found(kAccumulators), bounds(kAccumulators), dense(dims) {}
+};
 
 class Workspaces {
  public:
   explicit Workspaces(uint64_t dims) : dims_(dims) {}
+
+  Trials trials;  // of cells
 
   // Borrows a workspace for as long as it lives. One that an exception passed through is thrown
   // away: it may hold half of a query.
@@ -40,6 +60,7 @@ class Workspaces {
       }
     }
     Workspace& operator*() { return *work_; }
+    Workspace* operator->() { return work_.get(); }
 
    private:
     Workspaces& pool_;

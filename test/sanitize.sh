@@ -9,7 +9,7 @@ SPARSE_EMBED_CFLAGS="-fsanitize=address,undefined -fno-sanitize-recover=all -fno
     "$python" setup.py --quiet build --build-base "$out" --build-lib "$out/lib"
 if [ $# -eq 0 ]; then
     set -- test/retrieval/test_index.py test/retrieval/test_index_ids.py test/retrieval/test_index_file.py \
-        test/retrieval/test_rerank.py \
+        test/retrieval/test_cells.py test/retrieval/test_tuning.py test/retrieval/test_rerank.py \
         "test/fuzz/test_fuzz.py::test_damaged_input_is_refused_or_harmless[index_files]" \
         "test/fuzz/test_fuzz.py::test_damaged_input_is_refused_or_harmless[queries]"
 fi

@@ -173,7 +173,7 @@ def test_all_is_what_reproducing_needs(own):
     assert added[itself].extras == {"train", "baselines", "report"}
     parts = set().union(*(extra_requirements(own, extra) for extra in added[itself].extras))
     apart = extra_requirements(own, "benchmark") | extra_requirements(own, "torch")
-    assert apart == {"pyseismic-lsr", "pyvsag", "sparse-dot-topn", "torch"}
+    assert apart == {"pyseismic-lsr", "pyvsag", "scikit-learn", "sparse-dot-topn", "torch"}
     assert not parts & apart
     assert not {name for name in parts if name.startswith(("ray", "dask", "mpi"))}
 
@@ -293,6 +293,7 @@ def test_report_is_written_with_its_extra(site, own, tmp_path):
 DISTRIBUTIONS = {"absl": "absl-py", "faiss": "faiss-cpu", "PIL": "pillow"} | {
     "google": "protobuf",
     "seismic": "pyseismic-lsr",
+    "sklearn": "scikit-learn",
     "sparse_dot_topn": "sparse-dot-topn",
 }
 # Extras whose modules a package may import at the top of a file, and only within functions.

@@ -51,6 +51,7 @@ ONLY_PARSED = (
     "--data_dir=cifar-100",
     "--data_dir=faces_emore",
     "--data_dir=runs/dense/train.npy",
+    "--database=runs/workloads",
     "--dataset=tfrecords",
     "--figures=tradeoff,roc",
     "--reg_path",

@@ -58,6 +58,22 @@ def best(scores: np.ndarray, ids: np.ndarray, k: int, threshold: float | None) -
     return scores[order], ids[order]
 
 
+class LessEffort:
+    """SparseIndex with an `effort` below 1, which trades recall for time."""
+
+    def __init__(self, rows: Csr, num_threads: int = 1):
+        self._index = SparseIndex.build(rows, num_threads=num_threads)
+        self.shape, self.nbytes = self._index.shape, self._index.nbytes
+        self.settings: dict[str, Any] = {}
+        self.effort = 1.0
+
+    def search(
+        self, queries: Csr, k: int = 1000, threshold: float | None = None, num_threads: int = 1
+    ) -> Results:
+        """See `SparseIndex.search`."""
+        return self._index.search(queries, k, threshold, num_threads, effort=self.effort)
+
+
 class ScipyProduct(Engine):
     """SciPy's sparse product, then threshold and top k in NumPy."""
 
@@ -179,6 +195,12 @@ def _algorithm1(rows: Csr, num_threads: int = 1) -> Algorithm1:
 ENGINES = {
     "SparseIndex": Baseline(
         SparseIndex.build, Look("SparseIndex", "#0072B2", "o"), over="sparse", exact=True
+    ),
+    "less_effort": Baseline(
+        LessEffort,
+        Look("SparseIndex, less effort", "#0072B2", "P"),
+        queries=lambda build: [{"effort": step / 20} for step in range(8, 20)],
+        over="sparse",
     ),
     "Algorithm1": Baseline(
         _algorithm1, Look("Algorithm 1", "#D55E00", "s"), over="sparse", exact=True

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import importlib.util
-import pathlib
 import time
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from sparse_embed.common.failures import Failure
-from sparse_embed.common.files import atomic_path
 from sparse_embed.experiments.benchmarks.engines import ENGINES
 from sparse_embed.experiments.benchmarks.workload import Workload, make_workload
 from sparse_embed.experiments.evaluation.records import Record
@@ -19,10 +17,12 @@ from sparse_embed.experiments.reporting.text_table import text_table
 from sparse_embed.retrieval import BASELINES, Baseline, SparseIndex, flops_per_row
 
 BUDGET = 20.0  # seconds per method
-CHECKED = 20  # queries that exact methods must agree on, and that tune the others
+CHECKED = 20  # queries that exact methods must agree on
+TUNED = 100  # queries that choose the settings of the others
 TRUTH = {"sparse": "SparseIndex", "dense": "dense"}  # the methods whose results are right
 
 Answers = tuple[list[np.ndarray], list[np.ndarray]]
+Built = dict[tuple[str, str], tuple[Any, float]]  # an index and its seconds, by name and settings
 
 
 def all_methods() -> dict[str, Baseline]:
@@ -55,15 +55,23 @@ def timed(make: Callable[[], Any]) -> tuple[Any, float]:
     return made, time.perf_counter() - begin
 
 
-def build(name: str, work: Workload) -> list[Method]:
-    """Builds a method at every setting of its grids; SparseIndex also with threads and batches."""
+def build(name: str, work: Workload, built: Built | None = None) -> list[Method]:
+    """Builds a method at every setting of its grids; SparseIndex also with threads and batches.
+
+    What `built` has is taken from it, and it gets the rest: other `k` need no other index.
+    """
+    built = {} if built is None else built
     row = all_methods()[name]
     rows, queries = (work.database, work.queries) if row.over == "sparse" else work.dense
     single = work.single if row.over == "sparse" else [q[None] for q in queries]
     found = []
     for setting in row.builds(*rows.shape):
-        make = functools.partial(row.search, rows, **setting, num_threads=work.num_threads)
-        index, seconds = timed(make)
+        key = name, repr(setting)
+        if key not in built:
+            make = functools.partial(row.search, rows, **setting, num_threads=work.num_threads)
+            built[key] = timed(make)
+            print(f"built {name} {setting} in {built[key][1]:.2f} s", flush=True)
+        index, seconds = built[key]
         for query in row.queries(setting):
             variants = [(name, 1, 1)]
             if name == "SparseIndex":
@@ -71,6 +79,11 @@ def build(name: str, work: Workload) -> list[Method]:
                     ("SparseIndex, all threads", work.num_threads, 1),
                     ("SparseIndex, batch", 1, len(single)),
                     ("SparseIndex, batch, all threads", work.num_threads, len(single)),
+                ]
+                variants += [
+                    (f"SparseIndex, batch, {threads} threads", threads, len(single))
+                    for threads in (2, 4, 8, 16, 32, 64)
+                    if threads < work.num_threads
                 ]
             for label, threads, batch in variants:
 
@@ -91,7 +104,6 @@ def build(name: str, work: Workload) -> list[Method]:
                 if len(variants) > 1:
                     settings["num_threads"] = threads
                 found.append(Method(label, row, search, settings, index.nbytes, seconds, batch))
-        print(f"built {name} {index.settings | setting} in {seconds:.2f} s", flush=True)
     return found
 
 
@@ -133,8 +145,9 @@ def fastest_good(methods: list[Method], right: Answers, count: int, min_recall: 
     """Returns the fastest setting of an approximate method whose recall suffices, else the best."""
     tried = []
     for method in methods:
-        (_, ids), seconds = timed(functools.partial(answers, method, count))
-        tried.append((recall(ids, right[1][:count]), seconds, method))
+        found = [timed(functools.partial(method.search, i)) for i in range(count)]
+        share = recall([ids for (_, ids), _ in found], right[1][:count])
+        tried.append((share, float(np.median([seconds for _, seconds in found])), method))
     good = [(seconds, method) for share, seconds, method in tried if share >= min_recall]
     if good:
         return min(good, key=lambda pair: pair[0])[1]
@@ -142,7 +155,7 @@ def fastest_good(methods: list[Method], right: Answers, count: int, min_recall: 
 
 
 def build_all(
-    work: Workload, names: list[str], min_recall: float
+    work: Workload, names: list[str], min_recall: float, indexes: Built | None = None
 ) -> tuple[list[Method], dict[str, Answers]]:
     """Builds the methods, checks the exact ones, and tunes the others; returns the truth too."""
     built: list[Method] = []
@@ -156,14 +169,15 @@ def build_all(
         if TRUTH[row.over] not in (name, *right):
             print(f"{name} is left out: it is compared with {TRUTH[row.over]}, which is absent")
             continue
-        found = build(name, work)
+        found = build(name, work, indexes)
         if not found:
             print(f"{name} is left out: it has no setting for {work.dense_dims} dimensions")
             continue
         if name in TRUTH.values():
             right[name] = answers(found[0], work.queries.shape[0])
         if not row.exact:
-            built.append(fastest_good(found, right[TRUTH[row.over]], count, min_recall))
+            some = min(TUNED, work.queries.shape[0])
+            built.append(fastest_good(found, right[TRUTH[row.over]], some, min_recall))
             continue
         for method in found:
             if row.over == "sparse":
@@ -249,19 +263,40 @@ def read_bandwidth() -> float:
     return array.nbytes / min(timed(array.sum)[1] for _ in range(5))
 
 
+def sweep(work: Workload, names: list[str], min_recall: float, built: Built) -> list[Record]:
+    """Times k = 1, 10, 100 and 1000, with the threshold and without; every record has both."""
+    records: list[Record] = []
+    for threshold in dict.fromkeys([None, work.threshold]):
+        for k in (1, 10, 100, 1000):
+            case = dataclasses.replace(work, k=min(k, work.database.shape[0]), threshold=threshold)
+            methods, right = build_all(case, names, min_recall, built)
+            found = measure(methods, right, work.queries.shape[0])
+            print(f"k={case.k}, threshold={threshold}\n{table(found)}", flush=True)
+            records += [record | {"k": case.k, "threshold": threshold} for record in found]
+    return records
+
+
 def growth(
-    k: int, threshold: float | None, dims: int, rows: int, nnz: int, signed: bool, seed: int
+    work: Workload, names: list[str], min_recall: float, nnz: int, signed: bool, seed: int
 ) -> list[Record]:
-    """Times over numbers of rows and of non-zeros, beside the expected multiply-adds."""
+    """Times over numbers of rows and of non-zeros, beside the expected multiply-adds.
+
+    Args:
+        work: its numbers of rows and dimensions, `k` and `threshold` are used.
+        names: methods on sparse rows.
+        min_recall: recall that approximate methods must reach.
+        nnz: see `make_workload`.
+        signed: see `make_workload`.
+        seed: see `make_workload`.
+    """
+    rows, dims = work.database.shape
     sizes = [10_000 * 10**i for i in range(8) if 10_000 * 10**i < rows] + [rows]
     cases = [(size, nnz) for size in sizes] + [(min(rows, 100_000), n) for n in (8, 64, 128)]
     records: list[Record] = []
     for size, density in cases:
         database, queries = make_workload(size, dims, density, 100, signed, seed)
-        work = Workload(database, queries, k, threshold)
-        methods = [build(name, work)[0] for name in ("SparseIndex", "Algorithm1")]
-        right = {"SparseIndex": answers(methods[0], 100)}
-        check_exact(methods[1], right["SparseIndex"], CHECKED)
+        case = Workload(database, queries, work.k, work.threshold, work.num_threads)
+        methods, right = build_all(case, names, min_recall)
         for record in measure(methods, right, 100):
             record |= {"rows": size, "nnz": density, "flops_per_row": flops_per_row(database)}
             records.append(record)
@@ -271,27 +306,3 @@ def growth(
                 f"{record['milliseconds_per_query']:.3f} ms"
             )
     return records
-
-
-def draw_growth(records: list[Record], path: pathlib.Path) -> None:
-    """Draws time per query against n * sum p_j^2, with a line of slope 1."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(5, 4))
-    work = np.array([record["rows"] * record["flops_per_row"] for record in records])
-    for name in ("SparseIndex", "Algorithm1"):
-        chosen = np.array([record["method"] == name for record in records])
-        taken = np.array([record["milliseconds_per_query"] for record in records])
-        axes.loglog(work[chosen], taken[chosen], "o", label=name)
-    ends = np.array([work.min(), work.max()])
-    axes.loglog(ends, ends * 2e-6, "--", color="grey", label="2 ns per multiply-add")
-    axes.set_xlabel("multiply-adds per query, n · Σ p²")
-    axes.set_ylabel("time per query, ms")
-    axes.legend()
-    figure.tight_layout()
-    with atomic_path(path) as temporary:
-        figure.savefig(temporary, dpi=150)
-    pyplot.close(figure)

@@ -154,6 +154,20 @@ for signed in (False, True):
             lambda: SparseIndex.load(path, mmap=mmap),
             whole_file,
         )
+rng = np.random.default_rng(0)
+csr, queries = random_rows(1100, 5, 1.0), random_rows(3, 5, 1.0, seed=1)
+wanted = Algorithm1(csr).search(queries, 5, 0.25)
+index = SparseIndex(5, block_rows=1024)
+index.add(csr)
+index._way = "cells"
+assert index.nbytes_by_part["cells"] > 0
+with_every_failure("cells", lambda: SparseIndex.build(csr), lambda failed: None)
+for threads in (1, 3):
+    with_every_failure(
+        f"search cells {threads}",
+        lambda: copy.copy(index).search(queries, 5, 0.25, threads),
+        lambda failed: assert_same(index.search(queries, 5, 0.25), wanted),
+    )
 print(sum(failures.values()), failures)
 """
 

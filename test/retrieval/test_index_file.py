@@ -1,6 +1,7 @@
 """Index files: round trips, and refusal of everything that is not a whole, undamaged one."""
 
 import os
+import struct
 import subprocess
 import sys
 import zlib
@@ -35,6 +36,18 @@ def own_ids(index):
     made.add(index.reconstruct([5, 6, 9, 8]), ids=[3, 400, 2**40, 77])
     made.remove([5, 400])
     made.add(rng.random((60, 20)), ids=[5, 400, *rng.permutation(10**6)[:58] + 1000])
+    return made
+
+
+@pytest.fixture
+def with_cells():
+    """An index whose first block has cells."""
+    rng = np.random.default_rng(3)
+    made = SparseIndex(20, block_rows=1024)
+    made.add(rng.random((1100, 20)) * (rng.random((1100, 20)) < 0.3))
+    made.remove([3, 77])
+    assert made.nbytes_by_part["cells"] > 0
+    made._way = "cells"
     return made
 
 
@@ -192,7 +205,7 @@ def sections_of(content):
     return end, [entry[:2] for entry in ENTRY.iter_unpack(content[HEADER.size : end])]
 
 
-@pytest.mark.parametrize("kind", ["index", "own_ids"])
+@pytest.mark.parametrize("kind", ["index", "own_ids", "with_cells"])
 def test_every_flipped_bit_is_noticed_and_none_is_dangerous(tmp_path, queries, kind, request):
     request.getfixturevalue(kind).save(tmp_path / "a.index")
     content = (tmp_path / "a.index").read_bytes()
@@ -385,6 +398,43 @@ def test_damaged_ids_are_refused(tmp_path, own_ids, change, message):
     for mmap in (True, False):
         with pytest.raises(IndexFileError, match=f"b.index: the ids are damaged: {message}"):
             SparseIndex.load(tmp_path / "b.index", mmap=mmap, verify=True)
+
+
+def test_damaged_cells_are_refused(tmp_path, with_cells):
+    with_cells.save(tmp_path / "a.index")
+    content = (tmp_path / "a.index").read_bytes()
+    offset, size = sections_of(content)[1][5]
+    block = content[offset : offset + size]
+    groups, words = struct.unpack("=QQ", block[8:24])
+    parts = [64, 21 * 4, 8 * groups, 2 * groups + 16, 2 * groups + 16, 1025 * 4, 4 * words]
+    order = sum(-(-part // 64) * 64 for part in parts)
+    np.testing.assert_array_equal(
+        np.sort(np.frombuffer(block[order : order + 2048], np.uint16)), np.arange(1024)
+    )
+    cases = [(order, bytes(block[order + 2 : order + 4]), "order of rows")]
+    cases += [(order, b"\xff\xff", "order of rows"), (order + 2048, b"\xff\xff", "order of rows")]
+    cases += [(order + 4096, struct.pack("=f", value), "levels") for value in (1.0, -1.0, np.nan)]
+    cases += [(order + 4096 + 60, struct.pack("=f", 0.0), "levels"), (60, b"\0", "do not match")]
+    cases.append((60, b"\xff\xff\xff\xff", "cells are too large"))
+    for at, value, message in cases:
+        damaged = np.frombuffer(block[:at] + value + block[at + len(value) :], np.uint8)
+        path = tmp_path / "b.index"
+        path.write_bytes(forged(content, changed(5, damaged)))
+        with pytest.raises(IndexFileError, match=message):
+            SparseIndex.load(path, verify=True)
+
+
+def test_files_of_version_2_are_read(tmp_path, own_ids, queries):
+    """They are as those of today, without cells."""
+    assert own_ids.nbytes_by_part["cells"] == 0
+    own_ids.save(tmp_path / "a.index")
+
+    def older(header, entries, body):
+        header[2] = 2
+
+    (tmp_path / "b.index").write_bytes(forged((tmp_path / "a.index").read_bytes(), older))
+    loaded = SparseIndex.load(tmp_path / "b.index", verify=True)
+    np.testing.assert_equal(loaded.search(queries, 400), own_ids.search(queries, 400))
 
 
 def test_ids_of_the_wrong_length_are_refused(tmp_path, own_ids):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from sparse_embed.retrieval import Reranker, SparseIndex, TwoStage
+from sparse_embed.retrieval import DenseSearch, Reranker, SparseIndex, TwoStage
 from sparse_embed.retrieval.index import available_kernels
 
 
@@ -67,6 +67,14 @@ def test_two_stage_reorders_the_shortlist():
         np.testing.assert_allclose(scores[q][: len(order)], products[order], rtol=1e-5)
         assert (ids[q][len(order) :] == -1).all()
         assert (scores[q][len(order) :] == -np.inf).all()
+    some = rng.permutation(400)[:90]
+    for how, visible in (("allowed", some), ("forbidden", np.setdiff1d(np.arange(400), some))):
+        _, ids_of_some = TwoStage(index, Reranker(dense)).search(
+            queries, dense_queries, k=3, shortlist=20, **{how: some}
+        )
+        shortlist_of_some = index.search(queries, 20, allowed=visible)[1]
+        _, expected = Reranker(dense).rerank(dense_queries, shortlist_of_some, 3)
+        np.testing.assert_array_equal(ids_of_some, expected)
     # The order is not that of the sparse scores, or re-ranking would have done nothing.
     assert (ids != shortlist[:, :3]).any(axis=1).sum() > 4
 
@@ -116,6 +124,12 @@ def test_ids_of_ones_own_are_those_of_the_index(kernels):
         (
             lambda: TwoStage(SparseIndex.build(np.eye(3)), _reranker(ids=[0, 1, 7])),
             "the index has the id 2: expected ids of the reranker's rows",
+        ),
+        (
+            lambda: TwoStage(DenseSearch(np.eye(3)), _reranker()).search(
+                np.eye(3), np.eye(3, 4), forbidden=[0]
+            ),
+            "forbidden is given: DenseSearch has no filters",
         ),
     ],
 )

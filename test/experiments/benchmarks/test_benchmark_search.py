@@ -41,8 +41,10 @@ def test_the_script_checks_times_and_saves(tmp_path):
         "--num_queries=12",
         "--k=20",
         "--dense_dims=32",
-        "--methods=SparseIndex,Algorithm1,SciPy,dense",
+        "--methods=SparseIndex,less_effort,Algorithm1,SciPy,dense",
+        "--threshold=0.2",
         "--growth",
+        "--sweep",
         f"--output={tmp_path / 'speed.json'}",
     )
     assert done.returncode == 0, done.stderr
@@ -54,10 +56,16 @@ def test_the_script_checks_times_and_saves(tmp_path):
     assert {"SparseIndex", "SparseIndex, batch", "Algorithm1", "SciPy", "dense"} <= {
         r["method"] for r in records
     }
-    assert all(r["recall"] == 1 for r in records)
+    assert all(r["recall"] == 1 for r in records if r["method"] != "less_effort")
+    swept = content["sweep"]
+    assert {(r["k"], r["threshold"]) for r in swept} == {
+        (k, threshold) for k in (1, 10, 100, 1000) for threshold in (None, 0.2)
+    }
+    assert {r["method"] for r in swept} == {r["method"] for r in records}
     assert {r["rows"] for r in content["growth"]} == {10_000, 12_000}
     assert content["provenance"]["hardware"]
-    assert (tmp_path / "speed.png").stat().st_size > 1000
+    for name in ("speed.png", "speed_k.png", "speed_rows.png"):
+        assert (tmp_path / name).stat().st_size > 1000
     assert "ms/query" in done.stdout
 
 

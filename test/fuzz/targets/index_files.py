@@ -15,7 +15,7 @@ _WAYS = list(itertools.product((False, True), (True, False)))  # mmap, verify
 
 
 def seeds() -> list[Parts]:
-    """Small indexes, signed and not, with removed rows, empty, of many dimensions, with own ids."""
+    """Small indexes: signed or not, with removed rows, empty, wide, with own ids, with cells."""
     rng = np.random.default_rng(0)
     dense = rng.exponential(size=(150, 12)) * (rng.random((150, 12)) < 0.4)
     signed = dense * rng.choice([-1, 1], dense.shape)
@@ -35,7 +35,12 @@ def seeds() -> list[Parts]:
         index.remove(ids[:5])
         index.add(signed[:3], ids[:3])
         made.append(_content(index))
-    forms = [{"file": content} for content in [*made[:3], made[-2]]]
+    index = SparseIndex(4, block_rows=1024)
+    index.add(rng.exponential(size=(400, 4)) * rng.choice([-1, 1], (400, 4)))
+    index.remove([7])
+    assert index.nbytes_by_part["cells"] > 0
+    made.append(_content(index))
+    forms = [{"file": content} for content in [*made[:3], made[-3], made[-1]]]
     forms += [_pieces(content) for content in made]
     return forms + [_sections(content) for content in made]
 
@@ -82,7 +87,8 @@ def _use(index: SparseIndex, folder: pathlib.Path) -> list[np.ndarray]:
     queries[2, -3:] = -2.0
     found = []
     for k, threshold in ((1, None), (7, 0.1), (rows + 2, None), (5, -3.0)):
-        for threads in (1, 3):
+        for threads, way in ((1, "cells"), (3, "cells"), (1, "cheapest"), (2, "accumulate")):
+            index._way = way
             found += index.search(queries, k, threshold, threads)
             _check(*found[-2:], known)
     for some in (known[:2], known[::2]):

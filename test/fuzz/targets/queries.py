@@ -108,7 +108,7 @@ def attempt(parts: Parts, folder: pathlib.Path) -> None:
     choice = Choices(parts)
     dims = choice.pick((5, 1, 0, 17, 300, 70000))
     usual = choice.pick(_EXPONENTS), choice.chance(2)
-    index, model = SparseIndex(dims, choice.pick((64, 128, 32768))), Model(dims)
+    index, model = SparseIndex(dims, choice.pick((64, 1024, 32768))), Model(dims)
     for _ in range(2 + choice.number(9)):
         action = choice.pick(_ACTIONS)
         if action == "add":
@@ -169,6 +169,7 @@ def _build(choice: Choices, index: SparseIndex, model: Model, usual: Values) -> 
         return index
     threads = choice.pick((1, 3))
     count = given.meaning.shape[0]
+    model.next_id = 0  # a new index, whose ids begin anew
     model.add(given.meaning, np.arange(count))
     if not choice.chance(2):
         return SparseIndex.build(given.matrix, num_threads=threads)
@@ -216,6 +217,7 @@ def _search(choice: Choices, index: SparseIndex, model: Model, usual: Values) ->
     threshold = choice.pick(_SCORES)
     threads = choice.pick((1, 2, 7))
     index.kernels = choice.pick(available_kernels())
+    index._way = choice.pick(("cheapest", "cells", "accumulate"))
     if given.meaning is None:
         _refused(index.search, given.matrix, k, threshold, threads)
         return

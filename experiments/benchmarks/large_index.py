@@ -1,0 +1,69 @@
+"""An index larger than what one has at hand: built from batches, saved, mapped and searched."""
+
+import functools
+import pathlib
+import resource
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+import scipy.sparse
+
+from sparse_embed.experiments.benchmarks.search_speed import timed
+from sparse_embed.experiments.benchmarks.workload import make_workload
+from sparse_embed.experiments.evaluation.records import Record
+from sparse_embed.retrieval import SparseIndex
+
+_QUERIES = 100
+
+
+def batches(rows: int, dims: int, nnz: int, batch_rows: int) -> Iterator[scipy.sparse.csr_array]:
+    """Yields made-up rows (see `make_workload`), `batch_rows` at a time, each with its own seed."""
+    for seed, begin in enumerate(range(0, rows, batch_rows)):
+        yield make_workload(min(batch_rows, rows - begin), dims, nnz, _QUERIES, seed=seed)[0]
+
+
+def peak_bytes() -> int:
+    """The largest resident set of this process so far."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def measure(
+    path: pathlib.Path, rows: int, dims: int, nnz: int, batch_rows: int, k: int, num_threads: int
+) -> list[Record]:
+    """Returns what each stage took: `stage`, `seconds`, `peak_bytes` of the process so far.
+
+    Building includes making the rows up. The mapped index is searched twice, query by query on one
+    thread: the first time pages come from the file.
+
+    Args:
+        path: the index file, which stays.
+        rows: of the index.
+        dims: see `make_workload`.
+        nnz: see `make_workload`.
+        batch_rows: rows per batch.
+        k: results per query.
+        num_threads: threads that build.
+    """
+    records: list[Record] = []
+
+    def note(stage: str, seconds: float) -> None:
+        records.append({"stage": stage, "seconds": seconds, "peak_bytes": peak_bytes()})
+        print(f"{stage}: {seconds:.4g} s, peak {peak_bytes() / 2**30:.2f} GiB", flush=True)
+
+    made = batches(rows, dims, nnz, batch_rows)
+    index, seconds = timed(lambda: SparseIndex.build(made, num_threads=num_threads, progress=True))
+    note("build", seconds)
+    note("save", timed(functools.partial(index.save, path))[1])
+    del index
+    mapped, seconds = timed(lambda: SparseIndex.load(path))
+    note("load", seconds)
+    queries = make_workload(min(batch_rows, rows), dims, nnz, _QUERIES, seed=0)[1]
+    for stage in ("first search", "search"):
+        taken = [
+            timed(functools.partial(mapped.search, queries[q : q + 1], k))[1]
+            for q in range(_QUERIES)
+        ]
+        note(f"{stage}, per query", float(np.median(taken)))
+    return records
