@@ -99,7 +99,7 @@ def main() -> None:
         "k": K.value,
         "threshold": THRESHOLD.value,
         "queries": queries.shape[0],
-        "signed": _SIGNED.value,
+        "signed": bool((database.data < 0).any()),
     }
     print(", ".join(f"{key}={value}" for key, value in workload.items()))
     work = Workload(

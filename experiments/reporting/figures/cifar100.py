@@ -38,7 +38,7 @@ def points(records: list[Record]) -> list[Record]:
 
 
 def draw(records: list[Record]) -> Figure:
-    """Draws a curve for each regularizer; points in the table are large, the paper's hollow."""
+    """Draws a curve for each regularizer; points in the table are large, the paper's stars."""
     shown = points(records)
     figure, axes = drawing.new_figure(len(PANELS))
     for axis, (key, title) in zip(axes[0], PANELS.items(), strict=True):
@@ -47,9 +47,9 @@ def draw(records: list[Record]) -> Figure:
             paper = dict(zip(METRICS, PAPER[row].metrics, strict=True))
             if key in paper and any(drawn):
                 look = drawing.look(row)
-                hollow = {"color": look.colour, "markerfacecolor": "none", "markersize": 11}
-                place = paper["flops_per_row"], paper[key]
-                axis.plot(*place, look.marker, **hollow, label=f"{PAPER[row].title}, paper")
+                place, star = (paper["flops_per_row"], paper[key]), {"markersize": 13}
+                label = f"{PAPER[row].title}, paper"
+                axis.plot(*place, "*", color=look.colour, **star, label=label)
         drawing.logarithmic(axis)
         label = "precision@4, percent" if key in METRICS else "sub-optimality ratio"
         axis.set(title=title, xlabel="multiply-adds per row", ylabel=label)
@@ -88,6 +88,6 @@ def caption(records: list[Record]) -> str:
         "Precision among the four nearest images without re-ranking, d = 64, against multiply-adds "
         "per row (upper left is better), and how evenly the non-zeros are spread (1 is the best). "
         "Points are means over seeds of the embedding layer, bands 95% intervals. Large points "
-        "are in the table, chosen on validation images within the paper's cost; hollow circles and "
-        f"squares of that size are the paper's. {selection.origin(points(records))}"
+        "are in the table, chosen on validation images within the paper's cost; stars are the "
+        f"paper's. {selection.origin(points(records))}"
     )
