@@ -15,7 +15,6 @@ from sparse_embed.experiments.orchestration.makers import Sizes, embed_run, sear
 from sparse_embed.experiments.orchestration.steps import Step
 
 START_STEPS = 600
-STEPS = 500  # of an encoder; two fifths of them are its warm-up
 SECONDS = 80  # of 1,000 steps of `convnet`
 
 # Where the search for the weight begins.
@@ -32,11 +31,13 @@ class Study:
         name: of its folder, which studies of other regularizers may share.
         flags: of its sparse encoders.
         targets: FLOPs per row, by method.
+        steps: of an encoder; two fifths of them are its warm-up.
     """
 
     name: str
     flags: tuple[str, ...]
     targets: dict[str, tuple[float, ...]]
+    steps: int = 500
 
 
 STUDIES = (
@@ -48,6 +49,7 @@ STUDIES = (
         dict.fromkeys(BOTH, (2.0, 0.5)),
     ),
     Study("convnet_relu", (), dict.fromkeys(OTHERS, (2.0,))),
+    Study("convnet_relu_long", (), dict.fromkeys(BOTH, (2.0,)), steps=1500),
 )
 CUT_FROM = 8.0  # the encoders that are also cut to budgets
 
@@ -100,9 +102,9 @@ def _compare(
             f"--regularizer={method}",
             f"--regularizer_weight={FIRST_WEIGHTS[method]:g}",
             f"--target_flops={target:g}",
-            f"--steps={STEPS}",
-            f"--warmup_steps={2 * STEPS // 5}",
-            seconds=10 + SECONDS * STEPS / 1000,
+            f"--steps={study.steps}",
+            f"--warmup_steps={2 * study.steps // 5}",
+            seconds=10 + SECONDS * study.steps / 1000,
             needs=[start],
             of=study.name,
         )
