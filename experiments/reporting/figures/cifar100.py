@@ -27,7 +27,7 @@ PANELS = {
     "precision_at_4_test": "test images among each other",
     "suboptimality_ratio": "evenness",
 }
-LINES = {OWN: "--", SOFT: ":"}
+LINES, FILLS = {OWN: "--", SOFT: ":"}, {OWN: "left", SOFT: "none"}
 
 
 def points(records: list[Record]) -> list[Record]:
@@ -71,7 +71,7 @@ def _curve(axis: Any, shown: list[Record], series: Series, row: str, key: str) -
         return Interval(scale * mean, scale * low, scale * high, seeds)
 
     costs, values = [group["flops_per_row"] for group in curve], list(map(scaled, curve))
-    style = {"color": look.colour, "fillstyle": "none" if series is SOFT else "full"}
+    style = {"color": look.colour, "fillstyle": FILLS.get(series, "full")}
     line = LINES.get(series, "-") + look.marker
     axis.plot(
         costs, [v.mean for v in values], line, **style, label=f"{look.label}, {series.network}"

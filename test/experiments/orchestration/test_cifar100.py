@@ -110,9 +110,9 @@ def test_heads_are_trained_on_features_with_several_seeds(archive, tmp_path, cap
     """Two seeds and targets, in place of three and four."""
     monkeypatch.setattr(cifar100_plan, "SEEDS", (0, 1))
     monkeypatch.setattr(cifar100_plan, "TARGETS", (2.0, 4.0))
-    short = ["--steps=3", "--width=0.1", "--batch_size=50", "--validation=2", "--warmup_steps=2"]
+    short = ["--steps=3", "--width=0.1", "--batch_size=48", "--validation=2", "--warmup_steps=2"]
     arguments = [f"--data_dir={archive}", f"--run_dir={tmp_path}", *short]
-    shown = call(capfd, *arguments, "--only=fast_soft_flops,fast_sdh_k2")
+    shown = call(capfd, *arguments, "--only=fast_soft_flops")
     found = records.load(tmp_path / "cifar100" / "records")
     heads = [record for record in found if record["model"] == "fast_soft_flops"]
     made = sorted((record["setting"]["target_flops"], record["seed"]) for record in heads)
@@ -121,15 +121,12 @@ def test_heads_are_trained_on_features_with_several_seeds(archive, tmp_path, cap
         "soft_threshold"
     }
     assert len({record["weights_crc32"] for record in heads}) == 4
-    hashing = [record for record in found if record["model"] == "fast_sdh_k2"]
-    assert [record["seed"] for record in hashing] == [0]
     assert all(record["queries"] == 200 for record in found)
     # The table has mean and standard deviation over both seeds.
     group = in_table(found, SOFT, "flops")
     values = [100 * record["precision_at_4_test"] for record in group.records.values()]
     deviation = abs(values[0] - values[1]) / np.sqrt(2)
     assert f"55.23 / {np.mean(values):.2f}±{deviation:.2f}" in shown
-    assert f"55.98 / {100 * hashing[0]['precision_at_4_test']:.2f} " in shown
 
 
 def test_validation_images_choose_the_best_within_the_papers_cost():

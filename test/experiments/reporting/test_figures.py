@@ -257,7 +257,7 @@ def test_cifar100_keeps_the_networks_apart(cifar100_results):
     run = selection.load(cifar100_results.parent)
     own = [
         {**record, "model": "l1", "flops_per_row": 9.0, "precision_at_4_train": 0.5}
-        for record in selection.select(run, model="fast_l1", chosen=True)
+        for record in selection.select(run, model="fast_l1", setting={"weight": 2.0})
     ]
     figure = cifar100.draw(run + own)
     drawn = lines(figure)

@@ -244,7 +244,7 @@ def test_summary_says_what_was_not_measured_here(page, cifar100_results):
     source = f"{cifar100_results.parent.name}/cifar100"
     assert f"2 of the claims were judged on {source}" in page.read_text()
     assert page.read_text().count(f"Recorded earlier, in {source}: ") == 2 * 2  # list and table
-    assert f"<td>{source}, haarnet</td>" in page.read_text()
+    assert f"<td>{source}, haarnet, 1 seed</td>" in page.read_text()
 
 
 def test_a_rehearsal_is_marked_and_judges_nothing(recorded_run, cifar100_results, tmp_path):
@@ -285,8 +285,8 @@ def test_cifar100_names_the_network_of_each_row(recorded_run, cifar100_results, 
     records = selection.load(cifar100_results.parent)
     own = [{**r, "model": r["model"].removeprefix("fast_")} for r in records]
     text = tables.cifar100(records + own)
-    assert text.count("<td>here, haarnet</td>") == text.count("<td>paper</td>") == 6
-    assert text.count("<td>here, network in network</td>") == 6
+    assert text.count("<td>here, haarnet, 1 seed</td>") == text.count("<td>paper</td>") == 6
+    assert text.count("<td>here, network in network, 1 seed</td>") == 6
 
 
 def test_nothing_of_a_record_reaches_the_page_as_html(recorded_run, tmp_path):
