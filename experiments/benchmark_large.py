@@ -1,12 +1,11 @@
-"""Builds a large index from batches, saves it, maps it and searches it: time and peak memory.
+r"""Builds a large index from batches, saves it, maps it and searches it: time and peak memory.
 
-    python -m sparse_embed.experiments.benchmark_large --index_file=runs/large.index
+    python -m sparse_embed.experiments.benchmark_large --index_file=runs/large.index \
+        --rows=10000000 --k=10
 
 Rows are made up batch by batch (see `benchmarks.workload`), so that one batch at a time is in
 memory beside the index. Ten million rows of 32 non-zeros take about 4.5 GB of disk.
 """
-
-import os
 
 from absl import flags
 
@@ -14,24 +13,19 @@ from sparse_embed.experiments.benchmarks import large_index
 from sparse_embed.experiments.evaluation import records
 from sparse_embed.flags import app
 from sparse_embed.flags.output import OUTPUT
+from sparse_embed.flags.retrieval import K
+from sparse_embed.flags.workload import DIMS, NNZ, NUM_THREADS, ROWS
 
 _INDEX_FILE = flags.DEFINE_string("index_file", None, "File of the index (.index); it stays.")
-_ROWS = flags.DEFINE_integer("rows", 10_000_000, "Rows of the index.", lower_bound=1)
-_DIMS = flags.DEFINE_integer("dims", 1024, "Dimensions of the rows.", lower_bound=1)
-_NNZ = flags.DEFINE_integer("nnz", 32, "Mean non-zeros per row, roughly.", lower_bound=1)
 _BATCH_ROWS = flags.DEFINE_integer("batch_rows", 100_000, "Rows per batch.", lower_bound=1)
-_LARGE_K = flags.DEFINE_integer("k", 10, "Results per query.", lower_bound=1)
-_NUM_THREADS = flags.DEFINE_integer(
-    "num_threads", os.cpu_count() or 1, "Threads that build.", lower_bound=1
-)
 
 
 def main() -> None:
     """Measures what the flags describe."""
     path = app.writable_file("index_file", _INDEX_FILE.value, ".index")
     output = app.writable_file("output", OUTPUT.value, ".json") if OUTPUT.value else None
-    sizes = (_ROWS.value, _DIMS.value, _NNZ.value, _BATCH_ROWS.value)
-    found = large_index.measure(path, *sizes, _LARGE_K.value, _NUM_THREADS.value)
+    sizes = (ROWS.value, DIMS.value, NNZ.value, _BATCH_ROWS.value)
+    found = large_index.measure(path, *sizes, K.value, NUM_THREADS.value)
     if output:
         records.save_all(output, found)
 

@@ -13,8 +13,6 @@ installed. `--sweep` also times k = 1, 10, 100 and 1000, with `--threshold` and 
 other numbers of rows and of non-zeros; both draw the times of all methods beside the output.
 """
 
-import os
-
 import numpy as np
 import scipy.sparse
 from absl import flags
@@ -27,17 +25,12 @@ from sparse_embed.experiments.evaluation.embedding_files import read_csr
 from sparse_embed.flags import app
 from sparse_embed.flags.output import OUTPUT
 from sparse_embed.flags.retrieval import DATABASE, THRESHOLD, K
+from sparse_embed.flags.workload import DIMS, NNZ, NUM_THREADS, ROWS
 from sparse_embed.retrieval import BASELINES, sparsity_metrics
 
-_ROWS = flags.DEFINE_integer("rows", 999_000, "Rows of the database.", lower_bound=1)
-_DIMS = flags.DEFINE_integer("dims", 1024, "Dimensions of the sparse rows.", lower_bound=1)
-_NNZ = flags.DEFINE_integer("nnz", 32, "Mean non-zeros per row, roughly.", lower_bound=1)
 _NUM_QUERIES = flags.DEFINE_integer("num_queries", 200, "How many queries to time.", lower_bound=1)
 _SIGNED = flags.DEFINE_bool("signed", False, "Whether values have random signs.")
 _QUERY_FILE = flags.DEFINE_string("query_file", None, "Queries that go with --database.")
-_NUM_THREADS = flags.DEFINE_integer(
-    "num_threads", os.cpu_count() or 1, "Threads of the methods that use several.", lower_bound=1
-)
 _METHODS = flags.DEFINE_list("methods", [], "Which methods to time; empty for all.")
 _DENSE_DIMS = flags.DEFINE_integer("dense_dims", 512, "Width of dense embeddings.", lower_bound=8)
 _MIN_RECALL = flags.DEFINE_float(
@@ -69,7 +62,7 @@ def chosen_methods() -> list[str]:
 def read_workload() -> tuple[scipy.sparse.csr_array, scipy.sparse.csr_array]:
     """Returns the database and the queries that the flags name."""
     if not DATABASE.value:
-        sizes = (_ROWS.value, _DIMS.value, _NNZ.value, _NUM_QUERIES.value)
+        sizes = (ROWS.value, DIMS.value, NNZ.value, _NUM_QUERIES.value)
         return make_workload(*sizes, _SIGNED.value, _SEED.value)
     database = load_csr("database", DATABASE.value)
     queries = load_csr("query_file", _QUERY_FILE.value)[: _NUM_QUERIES.value]
@@ -103,7 +96,7 @@ def main() -> None:
     }
     print(", ".join(f"{key}={value}" for key, value in workload.items()))
     work = Workload(
-        database, queries, K.value, THRESHOLD.value, _NUM_THREADS.value, _DENSE_DIMS.value
+        database, queries, K.value, THRESHOLD.value, NUM_THREADS.value, _DENSE_DIMS.value
     )
     built: search_speed.Built = {}
     methods, right = search_speed.build_all(work, names, _MIN_RECALL.value, built)
@@ -125,7 +118,7 @@ def main() -> None:
         if "Algorithm1" not in sparse:
             sparse.append("Algorithm1")
         grown = search_speed.growth(
-            work, sparse, _MIN_RECALL.value, _NNZ.value, _SIGNED.value, _SEED.value
+            work, sparse, _MIN_RECALL.value, NNZ.value, _SIGNED.value, _SEED.value
         )
     if output:
         records.save_all(
@@ -136,7 +129,7 @@ def main() -> None:
         search_figures.draw_against(whole, "k", output.with_name(f"{output.stem}_k.png"))
     if output and grown:
         search_figures.draw_growth(grown, output.with_suffix(".png"))
-        alike = [record for record in grown if record["nnz"] == _NNZ.value]
+        alike = [record for record in grown if record["nnz"] == NNZ.value]
         search_figures.draw_against(alike, "rows", output.with_name(f"{output.stem}_rows.png"))
 
 

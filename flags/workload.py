@@ -1,0 +1,28 @@
+"""The made-up workload of the search benchmarks."""
+
+import os
+
+from absl import flags
+
+from sparse_embed.flags.shared import defined_on_import
+
+__getattr__ = defined_on_import(
+    globals(),
+    {
+        "ROWS": lambda: flags.DEFINE_integer(
+            "rows", 999_000, "Rows of the database.", lower_bound=1
+        ),
+        "DIMS": lambda: flags.DEFINE_integer(
+            "dims", 1024, "Dimensions of the sparse rows.", lower_bound=1
+        ),
+        "NUM_THREADS": lambda: flags.DEFINE_integer(
+            "num_threads",
+            os.cpu_count() or 1,
+            "Threads to build with, and of the methods that search with several.",
+            lower_bound=1,
+        ),
+        "NNZ": lambda: flags.DEFINE_integer(
+            "nnz", 32, "Mean non-zeros per row, roughly.", lower_bound=1
+        ),
+    },
+)
