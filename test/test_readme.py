@@ -69,6 +69,12 @@ GIVEN = {
         dense_database = np.eye(50, dtype=np.float32)
         dense_queries = dense_database[:2]
     """,
+    "index.tune(queries": """
+        import numpy as np, scipy.sparse
+        from sparse_embed.retrieval import SparseIndex
+        queries = scipy.sparse.random(20, 16, 0.3, "csr", np.float32)
+        index = SparseIndex.build(queries)
+    """,
     'open("items.index"': """
         import numpy as np
         from sparse_embed.retrieval import SparseIndex
