@@ -1,6 +1,8 @@
-"""Keeps freed memory in the process."""
+"""The memory of the process: how much it took, and keeping what is freed."""
 
 import ctypes
+import resource
+import sys
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8  # of glibc's malloc.h
 
@@ -17,3 +19,9 @@ def keep_freed_memory() -> bool:
         return False
     # One arena for all threads: additional arenas are too small for large blocks.
     return all([mallopt(_M_MMAP_MAX, 0), mallopt(_M_TRIM_THRESHOLD, -1), mallopt(_M_ARENA_MAX, 1)])
+
+
+def peak_bytes() -> int:
+    """The largest resident set of this process so far."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

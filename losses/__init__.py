@@ -11,6 +11,7 @@ require(__name__, "train", "keras", "tensorflow")
 
 from sparse_embed.losses import population
 from sparse_embed.losses.arcface import ArcFaceLoss, arcface
+from sparse_embed.losses.contrast import SupervisedContrastLoss, supervised_contrast
 from sparse_embed.losses.regularizers import (
     ActivationRegularization,
     DFFlopsRegularization,
@@ -41,6 +42,7 @@ __all__ = [
     "SDHLoss",
     "SparsityMetrics",
     "SparsityMonitor",
+    "SupervisedContrastLoss",
     "TargetFlops",
     "TripletSemiHardLoss",
     "WeightPath",
@@ -51,5 +53,6 @@ __all__ = [
     "population",
     "relaxed_flops",
     "sdh_triplet",
+    "supervised_contrast",
     "triplet_semi_hard",
 ]

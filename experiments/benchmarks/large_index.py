@@ -2,13 +2,12 @@
 
 import functools
 import pathlib
-import resource
-import sys
 from collections.abc import Iterator
 
 import numpy as np
 import scipy.sparse
 
+from sparse_embed.common.memory import peak_bytes
 from sparse_embed.experiments.benchmarks.search_speed import timed
 from sparse_embed.experiments.benchmarks.workload import make_workload
 from sparse_embed.experiments.evaluation.records import Record
@@ -21,12 +20,6 @@ def batches(rows: int, dims: int, nnz: int, batch_rows: int) -> Iterator[scipy.s
     """Yields made-up rows (see `make_workload`), `batch_rows` at a time, each with its own seed."""
     for seed, begin in enumerate(range(0, rows, batch_rows)):
         yield make_workload(min(batch_rows, rows - begin), dims, nnz, _QUERIES, seed=seed)[0]
-
-
-def peak_bytes() -> int:
-    """The largest resident set of this process so far."""
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def measure(

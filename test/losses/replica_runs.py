@@ -21,6 +21,7 @@ from sparse_embed.losses import (
     QuadraticWarmup,
     SDHLoss,
     SparsityMonitor,
+    SupervisedContrastLoss,
     TargetFlops,
     TripletSemiHardLoss,
 )
@@ -42,6 +43,7 @@ OBJECTIVES = {
     "arcface": ([], ArcFaceLoss, 24),
     "triplet": ([], TripletSemiHardLoss, 24),
     "sdh": ([], SDHLoss, 24),
+    "contrast": ([], SupervisedContrastLoss, 24),
     "flops and l1, uneven": ([FLOPS, L1], None, 24 + 23),
     "target, uneven": ([TARGET], None, 24 + 23),
     "df_flops and l1, uneven": ([[DFFlopsRegularization, TargetFlops(2.0)], L1], None, 24 + 23),

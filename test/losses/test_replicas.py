@@ -16,6 +16,7 @@ GLOBAL = [
     "arcface",
     "triplet",
     "sdh",
+    "contrast",
     "flops and l1, uneven",
     "target, uneven",
     "df_flops and l1, uneven",

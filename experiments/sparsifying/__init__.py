@@ -1,0 +1,1 @@
+"""What `sparsify` and `compare_sparsifiers` call."""

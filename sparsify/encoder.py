@@ -1,0 +1,51 @@
+"""The sparsifier as a Keras model, made of Keras' own layers and operations only.
+
+So `keras.models.load_model` reads it where this package is not installed.
+"""
+
+import keras
+import numpy as np
+import scipy.sparse
+from keras import ops
+
+from sparse_embed.models.head import l2_normalize
+from sparse_embed.sparsify.learning import Atoms
+
+_BATCH_VALUES = 1 << 23  # activations that are in memory together: 32 MB
+
+
+def build_encoder(atoms: Atoms, nonzeros: int) -> keras.Model:
+    """Returns the model u = x / ||x||, a = ReLU(W^T u + b), z = the k largest of a, to unit norm.
+
+    A row of zeros has a code of zeros. Activations that equal the k-th largest all stay.
+
+    Args:
+        atoms: W and b.
+        nonzeros: k.
+    """
+    dim, count = atoms.kernel.shape
+    inputs = keras.Input((dim,), name="dense")
+    unit = keras.Model(inputs, l2_normalize(inputs), name="unit_rows")(inputs)
+    layer = keras.layers.Dense(count, activation="relu", name="atoms")
+    activations = layer(unit)
+    layer.set_weights([atoms.kernel, atoms.bias])
+    top = keras.Input((count,), name="activations")
+    least = ops.top_k(top, nonzeros)[0][:, -1:]
+    largest = keras.Model(top, ops.where(top < least, 0.0, top), name=f"largest_{nonzeros}")
+    # Without this, a row of zeros would get the code of the bias.
+    alive = ops.cast(ops.any(inputs != 0, axis=-1, keepdims=True), "float32")
+    kept = largest(activations) * alive
+    scaled = keras.Input((count,), name="kept")
+    codes = keras.Model(scaled, l2_normalize(scaled), name="codes")(kept)
+    return keras.Model(inputs, codes, name="sparsifier")
+
+
+def encode(model: keras.Model, rows: np.ndarray) -> scipy.sparse.csr_array:
+    """Returns the codes of float32 rows, in batches that take little memory."""
+    dim = model.output_shape[-1]
+    size = max(1, _BATCH_VALUES // dim)
+    parts = [
+        scipy.sparse.csr_array(model.predict_on_batch(rows[begin : begin + size]))
+        for begin in range(0, len(rows), size)
+    ]
+    return scipy.sparse.csr_array(scipy.sparse.vstack(parts, "csr"))
