@@ -2,7 +2,7 @@ r"""Makes a sparse index of the dense embeddings that you have, with labels or w
 
     python -m sparse_embed.experiments.sparsify --embeddings=mine.npy --flops=2 --output=mine_index
     python -m sparse_embed.experiments.sparsify --embeddings=mine.npy --labels=labels.npy \
-        --code_dim=4096 --nonzeros=90 --output=mine_index
+        --code_dim=4096 --code_nonzeros=90 --output=mine_index
 
 Learns sparse codes (see `sparse_embed.sparsify`), indexes all rows, and prints how many of the
 dense neighbours of held-out rows a search finds, at which cost, beside exhaustive dense search,
@@ -13,7 +13,6 @@ needed; those that are learned from, and the index, are in memory.
 
 from absl import flags
 
-from sparse_embed.common.arrays import read_npy
 from sparse_embed.common.failures import UsageError
 from sparse_embed.common.files import user_path
 from sparse_embed.experiments.sparsifying import index_folder
@@ -37,7 +36,7 @@ def main() -> None:
     dense = index_folder.read_dense(app.existing_path("embeddings", _EMBEDDINGS.value))
     labels = None
     if _LABELS.value:
-        labels = read_npy(app.existing_path("labels", _LABELS.value), expected="an .npy of labels")
+        labels = index_folder.read_labels(app.existing_path("labels", _LABELS.value), len(dense))
     if not OUTPUT.value:
         raise UsageError("--output is not given: expected a folder to make")
     output = user_path("output", OUTPUT.value, "a folder to make")

@@ -13,10 +13,10 @@ __getattr__ = defined_on_import(
         "FLOPS": lambda: flags.DEFINE_float(
             "flops",
             None,
-            "The most multiply-adds per row that a search may cost; 2 if --nonzeros is not given.",
+            "The most multiply-adds per row that a search may cost; 2 without --code_nonzeros.",
         ),
         "NONZEROS": lambda: flags.DEFINE_integer(
-            "nonzeros", None, "The most non-zeros of a code.", lower_bound=1
+            "code_nonzeros", None, "The most non-zeros of a code.", lower_bound=1
         ),
         "STEPS": lambda: flags.DEFINE_integer(
             "learning_steps", 1000, "Training steps of the codes.", lower_bound=1

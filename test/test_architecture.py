@@ -52,6 +52,7 @@ def test_no_script_is_imported(path):
         ("losses", {"common"}),
         ("datasets", {"common"}),
         ("retrieval", {"common"}),
+        ("sparsify", {"common", "models", "losses", "retrieval"}),
         ("flags", {"common", "datasets", "losses", "models"}),
     ],
 )

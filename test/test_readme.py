@@ -43,6 +43,7 @@ SMALL = {
     "prepare_data": ["--num_shards=2"],
     "search": [],
     "search_images": [],
+    "sparsify": ["--code_dim=32", "--code_nonzeros=4", "--learning_steps=3", "--compared_rows=500"],
     "train": TINY,
 }
 # Their commands that are parsed all the same: for want of data, or to save time, since other tests
@@ -68,6 +69,11 @@ GIVEN = {
         queries = database[:2]
         dense_database = np.eye(50, dtype=np.float32)
         dense_queries = dense_database[:2]
+    """,
+    "Sparsifier(dim=512": """
+        import numpy as np
+        dense_rows = np.random.default_rng(0).normal(size=(60, 16))
+        dense_queries = dense_rows[:2]
     """,
     "index.tune(queries": """
         import numpy as np, scipy.sparse
@@ -96,9 +102,10 @@ GIVEN = {
     """,
 }
 SMALLER = {
+    "Sparsifier(dim=512, flops=2.0)": "Sparsifier(dim=32, flops=2.0, steps=3)",
     "TrainConfig(optimization=OptimizationConfig(steps=2000, batch_size=128))": (
         "TrainConfig(*tiny, optimization=OptimizationConfig(steps=2, batch_size=16))"
-    )
+    ),
 }
 
 # How docs/extending.md is used: its examples in one file, which then runs each of these scripts.
@@ -245,6 +252,8 @@ def prepare(folder):
     people = np.repeat(np.arange(2900), 2)  # more than --test takes
     vectors = rng.normal(size=(5800, 16)).astype(np.float32)
     np.savez(folder / "lfw_dlib128.npz", embeddings=vectors, labels=people)
+    np.save(folder / "mine.npy", vectors)
+    np.save(folder / "labels.npy", people)
     for name, rows in (("rows", 500), ("queries", 5)):
         matrix = scipy.sparse.random(rows, 64, 0.2, "csr", np.float32)
         scipy.sparse.save_npz(folder / f"{name}.npz", matrix)

@@ -43,6 +43,17 @@ def read_dense(path: pathlib.Path) -> np.ndarray:
     return x
 
 
+def read_labels(path: pathlib.Path, rows: int) -> np.ndarray:
+    """Returns the labels of so many rows from an `.npy` file; DataError if it holds others."""
+    labels = read_npy(path, expected="an .npy of labels")
+    if labels.shape != (rows,) or labels.dtype.kind not in "iuUS":
+        raise DataError(
+            f"{path}: expected {rows} labels, integers or strings, got {labels.shape} of "
+            f"{labels.dtype}"
+        )
+    return labels
+
+
 def make(
     dense: np.ndarray,
     labels: np.ndarray | None,

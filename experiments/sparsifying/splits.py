@@ -55,6 +55,7 @@ def measure(
     dim: int,
     nonzeros: int,
     num_threads: int,
+    chosen: list[str] | None = None,
 ) -> list[Record]:
     """Returns a record for each method and split.
 
@@ -69,11 +70,14 @@ def measure(
         dim: dimension of the codes.
         nonzeros: the most non-zeros of a code.
         num_threads: threads of searching and building.
+        chosen: names of some `ways`; all if empty.
     """
     found = []
     for seed in progress_bar(seeds, desc="splits", unit="split"):
         split = draw(rows, labels, held_out, seed)
-        for name, make in _codes(dim, nonzeros, seed).items():
+        for name, make in ways(dim, nonzeros, seed).items():
+            if chosen and name not in chosen:
+                continue
             record = {"method": name, "split": seed, **_of_codes(split, make(split), num_threads)}
             found.append(record)
             _show(record)
@@ -115,7 +119,7 @@ def _show(record: Record) -> None:
     print(f"{record['split']} {record['method']}: {record['recall_at_1']:.4f}{cost}", flush=True)
 
 
-def _codes(
+def ways(
     dim: int, nonzeros: int, seed: int
 ) -> dict[str, Callable[[Split], scipy.sparse.csr_array]]:
     """Every way to sparse codes: the split -> codes of its held-out rows."""
@@ -155,12 +159,10 @@ def _codes(
         )
 
     return {
-        "random, threshold": thresholded,
-        "random, largest": functools.partial(top, random),
-        "orthogonal frames, largest": functools.partial(
-            top, lambda split: untrained(split.rows, dim, seed)
-        ),
-        "linear head, ArcFace": functools.partial(_linear_head, dim, nonzeros, seed),
+        "random with a threshold": thresholded,
+        "random": functools.partial(top, random),
+        "orthogonal frames": functools.partial(top, lambda split: untrained(split.rows, dim, seed)),
+        "linear head": functools.partial(_linear_head, dim, nonzeros, seed),
         "plain autoencoder": functools.partial(top, functools.partial(learned, balance=0.0)),
         "FLOPs penalty": functools.partial(
             top, functools.partial(learned, balance=0.0, penalty=PENALTY)

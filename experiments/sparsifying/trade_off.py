@@ -14,7 +14,6 @@ import numpy as np
 import scipy.sparse
 
 from sparse_embed.common.files import atomic_path
-from sparse_embed.common.looks import Look
 from sparse_embed.common.progress import progress_bar
 from sparse_embed.experiments.benchmarks.search_speed import timed
 from sparse_embed.experiments.evaluation.records import Record
@@ -29,13 +28,13 @@ from sparse_embed.retrieval import (
     TwoStage,
     flops_per_row,
 )
+from sparse_embed.retrieval.faiss_search import ROWS_PER_CENTROID
 from sparse_embed.retrieval.tuning import share_found
 
 K = 10
 SHORTLIST = 100  # rows that are re-ranked
 _EF = (16, 32, 64, 128)
 _PROBES = (1, 4, 16, 64)
-_SPARSE = Look("sparse (ours)", "#0072B2", "o")
 
 
 @dataclasses.dataclass
@@ -44,7 +43,6 @@ class Entry:
 
     method: str
     setting: dict[str, Any]
-    look: Look
     search: Callable[[int], np.ndarray]
     bytes_per_row: float
     flops_per_row: float | None = None
@@ -75,9 +73,8 @@ def measure(
     entries = list(_sparse_entries(dense, codes, dense_queries, query_codes))
     exhaustive = DenseSearch(dense)
     truth = exhaustive.search(dense_queries, K, num_threads=num_threads)[1]
-    look = BASELINES["dense"].look
-    search = _searcher(exhaustive, dense_queries)
-    entries.append(Entry("exhaustive dense", {}, look, search, 4.0 * dims, dims))
+    search = _asking(exhaustive, dense_queries)
+    entries.append(Entry("exhaustive dense", {}, search, 4.0 * dims, dims))
     entries += _rivals(dense, dense_queries, num_threads)
     for i in progress_bar(range(len(dense_queries)), desc="comparing", unit="query"):
         for entry in entries:
@@ -124,16 +121,10 @@ def draw(records: list[Record], path: pathlib.Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    looks = {
-        "sparse": ("#0072B2", "o"),
-        "sparse, re-ranked": ("#56B4E9", "s"),
-        **{
-            name: (look.colour, look.marker)
-            for look in (BASELINES[key].look for key in ("dense", "hnsw", "ivfpq"))
-            for name in (look.label,)
-        },
-        "IVF-PQ, re-ranked": ("#E69F00", "v"),
-    }
+    looks = {"sparse": ("#0072B2", "o"), "sparse, re-ranked": ("#56B4E9", "s")}
+    for look in (BASELINES[key].look for key in ("dense", "hnsw", "ivfpq")):
+        looks[look.label] = (look.colour, look.marker)
+    looks["IVF-PQ, re-ranked"] = ("#E69F00", "v")
     figure, axes = pyplot.subplots(figsize=(6.5, 4.2))
     for name, (colour, marker) in looks.items():
         points = sorted(
@@ -157,27 +148,27 @@ def draw(records: list[Record], path: pathlib.Path) -> None:
     pyplot.close(figure)
 
 
-def _searcher(search: Any, queries: np.ndarray, **attributes: Any) -> Callable[[int], np.ndarray]:
-    """Returns the function that answers query i, with the attributes set before."""
+def _asking(index: Any, queries: Any, **attributes: Any) -> Callable[[int], np.ndarray]:
+    """Returns the function that answers query i, with the attributes of the index set before."""
 
     def answer(i: int) -> np.ndarray:
         for name, value in attributes.items():
-            setattr(search, name, value)
-        return search.search(queries[i : i + 1], K)[1][0]
+            setattr(index, name, value)
+        return index.search(queries[[i]], K)[1][0]
 
     return answer
 
 
-def _two_stage(
-    two_stage: TwoStage, queries: Any, dense: np.ndarray, **attributes: Any
+def _reranking(
+    index: Any, queries: Any, reranker: Reranker, dense: np.ndarray, **attributes: Any
 ) -> Callable[[int], np.ndarray]:
-    """The same, re-ranked with dense rows."""
+    """The same, with the best rows re-ranked by dense ones."""
+    two_stage = TwoStage(index, reranker)
 
     def answer(i: int) -> np.ndarray:
         for name, value in attributes.items():
-            setattr(two_stage.index, name, value)
-        asked, exact = queries[i : i + 1], dense[i : i + 1]
-        return two_stage.search(asked, exact, k=K, shortlist=SHORTLIST)[1][0]
+            setattr(index, name, value)
+        return two_stage.search(queries[[i]], dense[[i]], k=K, shortlist=SHORTLIST)[1][0]
 
     return answer
 
@@ -188,21 +179,14 @@ def _sparse_entries(
     dense_queries: np.ndarray,
     query_codes: scipy.sparse.csr_array,
 ) -> list[Entry]:
+    """Our index, alone and re-ranked."""
     index = SparseIndex.build(codes)
-    single = [query_codes[[i]] for i in range(query_codes.shape[0])]
     size, cost = index.nbytes / codes.shape[0], flops_per_row(codes)
-    two_stage = TwoStage(index, Reranker(dense))
-    reranked = _two_stage(two_stage, query_codes, dense_queries)
+    reranked = _reranking(index, query_codes, Reranker(dense), dense_queries)
+    whole = size + 4.0 * dense.shape[1]
     return [
-        Entry("sparse", {}, _SPARSE, lambda i: index.search(single[i], K)[1][0], size, cost),
-        Entry(
-            "sparse, re-ranked",
-            {"shortlist": SHORTLIST},
-            _SPARSE,
-            reranked,
-            size + 4.0 * dense.shape[1],
-            cost,
-        ),
+        Entry("sparse", {}, _asking(index, query_codes), size, cost),
+        Entry("sparse, re-ranked", {"shortlist": SHORTLIST}, reranked, whole, cost),
     ]
 
 
@@ -212,20 +196,17 @@ def _rivals(dense: np.ndarray, queries: np.ndarray, num_threads: int) -> list[En
     entries = []
     graph = HNSWSearch(dense, m=16, ef_construction=100, num_threads=num_threads)
     for ef in _EF:
-        search = _searcher(graph, queries, ef_search=ef)
-        look = BASELINES["hnsw"].look
-        setting = {"m": 16, "ef_search": ef}
-        entries.append(Entry("HNSW", setting, look, search, graph.nbytes / rows))
+        search = _asking(graph, queries, ef_search=ef)
+        entries.append(Entry("HNSW", {"m": 16, "ef_search": ef}, search, graph.nbytes / rows))
     codes = max(m for m in (96, 64, 48, 32, 16, 8, 4, 2, 1) if dims % m == 0)
-    lists = max(1, min(4096, rows // 39, round(4 * rows**0.5)))
+    lists = max(1, min(4096, rows // ROWS_PER_CENTROID, round(4 * rows**0.5)))
     quantized = IVFPQSearch(dense, nlist=lists, m=codes, nprobe=1, num_threads=num_threads)
-    two_stage = TwoStage(quantized, Reranker(dense))
-    size, look = quantized.nbytes / rows, BASELINES["ivfpq"].look
+    size, reranker = quantized.nbytes / rows, Reranker(dense)
     for nprobe in sorted({min(count, quantized.settings["nlist"]) for count in _PROBES}):
         setting = {**quantized.settings, "nprobe": nprobe}
-        search = _searcher(quantized, queries, nprobe=nprobe)
-        entries.append(Entry("IVF-PQ", setting, look, search, size))
-        search = _two_stage(two_stage, queries, queries, nprobe=nprobe)
+        search = _asking(quantized, queries, nprobe=nprobe)
+        entries.append(Entry("IVF-PQ", setting, search, size))
+        search = _reranking(quantized, queries, reranker, queries, nprobe=nprobe)
         setting = {**setting, "shortlist": SHORTLIST}
-        entries.append(Entry("IVF-PQ, re-ranked", setting, look, search, size + 4.0 * dims))
+        entries.append(Entry("IVF-PQ, re-ranked", setting, search, size + 4.0 * dims))
     return entries
