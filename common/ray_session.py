@@ -25,7 +25,8 @@ def join(user: str, address: str | None = None, temp_folder: str | None = None) 
 
     A Ray that the process is connected to already is used as it is. Otherwise `address`, or else
     the variable RAY_ADDRESS, names the cluster to join. Without either, Ray starts on this machine
-    and listens on 127.0.0.1, without dashboard and usage statistics.
+    and listens on 127.0.0.1 alone (unless `ray` was imported before), without dashboard and usage
+    statistics.
 
     Args:
         user: what needs Ray, for the error if it is not installed.
@@ -35,13 +36,18 @@ def join(user: str, address: str | None = None, temp_folder: str | None = None) 
     """
     global _users, _ours
     require_ray(user)
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # asked when ray is started
+    here = address is None and not os.environ.get("RAY_ADDRESS")
+    if here:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        # Ray's servers let anyone run code who reaches them. On macOS and Windows they listen on
+        # the loopback interface alone; this, read when ray is imported, has the same on Linux.
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     import ray
 
     with _lock:
         if not ray.is_initialized():
             options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-            if address is None and not os.environ.get("RAY_ADDRESS"):
+            if here:
                 options |= {"address": "local", "include_dashboard": False}
                 options |= {"_node_ip_address": "127.0.0.1", "_temp_dir": temp_folder}
             else:

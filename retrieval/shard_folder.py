@@ -183,6 +183,7 @@ def create(
     ids: np.ndarray | None = None,
     num_threads: int = 1,
     progress: bool = False,
+    rows: int | None = None,
 ) -> Manifest:
     """Writes the rows of a matrix, or of batches, as shards; see `ShardedIndex.build`."""
     if (shards is None) == (shard_rows is None):
@@ -193,27 +194,38 @@ def create(
         if number is not None:
             check_number(name, number, integer=True, minimum=1, maximum=most)
     with _new_folder(folder) as scratch:
-        stream, total = _stream(csr, ids, scratch if shards is not None else None)
+        stream, total = _stream(csr, ids)
+        total = rows if total is None else total
+        if total is None and shards is not None:
+            stream, total = _spooled(stream, scratch)
+        sizes: Iterable[int] = itertools.repeat(shard_rows or 0)
+        if shards is not None:
+            sizes = np.diff(np.linspace(0, total or 0, shards + 1).astype(np.int64)).tolist()
         with progress_bar(total=total, unit="rows", disable=not progress) as bar:
-            rows = _Rows(stream, bar)
-            sizes: Iterable[int] = itertools.repeat(shard_rows or 0)
-            if shards is not None:
-                sizes = np.diff(np.linspace(0, total or 0, shards + 1).astype(int)).tolist()
-            made: list[Shard] = []
-            for size in sizes:
-                if shards is None and made and rows.ended:
-                    break
-                index = SparseIndex.build(rows.take(size), num_threads=num_threads)
-                made.append(_save(folder, f"shard-{len(made):05d}", index, made))
-                del index  # before the next one is made
-        manifest = Manifest(rows.dims, rows.next_id, 0, tuple(made))
+            source = _Rows(stream, bar)
+            manifest = _write_shards(folder, source, sizes, num_threads)
+        if rows is not None and not (source.ended and source.taken == rows):
+            had = f"{source.taken}" if source.ended else "more"
+            raise ValueError(f"rows={rows}: csr has {had}: expected the number of its rows")
         _write(folder, manifest)
     return manifest
 
 
-def create_from_files(
-    folder: pathlib.Path, paths: Iterable[str | os.PathLike[str]]
+def _write_shards(
+    folder: pathlib.Path, rows: "_Rows", sizes: Iterable[int], num_threads: int
 ) -> Manifest:
+    """Writes shards of these sizes, up to the end of the rows, and returns their manifest."""
+    made: list[Shard] = []
+    for size in sizes:
+        if made and rows.ended and size:
+            break
+        index = SparseIndex.build(rows.take(size), num_threads=num_threads)
+        made.append(_save(folder, f"shard-{len(made):05d}", index, made))
+        del index  # before the next one is made
+    return Manifest(rows.dims, rows.next_id, 0, tuple(made))
+
+
+def create_from_files(folder: pathlib.Path, paths: Iterable[str | os.PathLike[str]]) -> Manifest:
     """Makes saved index files the shards of a folder; they stay where they are.
 
     Raises:
@@ -277,35 +289,37 @@ def remove(folder: pathlib.Path, ids: np.ndarray) -> tuple[Manifest, int]:
     """
     wanted = np.unique(id_array("ids", ids))
     with _changing(folder):
-        manifest = read(folder)
-        known, changed, count = np.zeros(len(wanted), bool), [], 0
-        for place, shard in enumerate(manifest.shards):
-            there = np.zeros(len(wanted), bool)
+        old = read(folder)
+        known, lists = np.zeros(len(wanted), bool), {}
+        for place, shard in enumerate(old.shards):
             within = (wanted >= shard.first_id) & (wanted <= shard.last_id)
-            if within.any():
-                there[within] = np.isin(wanted[within], SparseIndex.load(folder / shard.file).ids)
-            known |= there
+            if not within.any():
+                continue
+            theirs = wanted[within]
+            there = np.isin(theirs, SparseIndex.load(folder / shard.file).ids)
+            known[within] |= there
             before = _removed_ids(folder, shard)
-            after = np.union1d(before, wanted[there])
+            after = np.union1d(before, theirs[there])
             if len(after) > len(before):
-                count += len(after) - len(before)
-                name = f"shard-{place:05d}.removed-{manifest.changes + 1:05d}.npy"
-                shard = _with_removed(folder, shard, name, after)
-            changed.append(shard)
+                lists[place] = after
         if not known.all():
+            unknown = wanted[~known][0]
             raise ValueError(
-                f"ids holds {wanted[~known][0]}, which no row has: expected ids of rows in the index"
+                f"ids holds {unknown}, which no row has: expected ids of rows in the index"
             )
-        if count == 0:
-            return manifest, 0
-        old, changes = manifest, manifest.changes + 1
-        manifest = dataclasses.replace(manifest, changes=changes, shards=tuple(changed))
+        if not lists:
+            return old, 0
+        shards = list(old.shards)
+        for place, after in lists.items():
+            name = f"shard-{place:05d}.removed-{old.changes + 1:05d}.npy"
+            shards[place] = _with_removed(folder, shards[place], name, after)
+        manifest = dataclasses.replace(old, changes=old.changes + 1, shards=tuple(shards))
         _write(folder, manifest)
         kept = {shard.removed for shard in manifest.shards}
         for shard in old.shards:
             if shard.removed is not None and shard.removed not in kept:
                 (folder / shard.removed.file).unlink(missing_ok=True)
-    return manifest, count
+    return manifest, sum(map(len, old.shards)) - sum(map(len, manifest.shards))
 
 
 def _with_removed(folder: pathlib.Path, shard: Shard, name: str, ids: np.ndarray) -> Shard:
@@ -315,9 +329,7 @@ def _with_removed(folder: pathlib.Path, shard: Shard, name: str, ids: np.ndarray
     return dataclasses.replace(shard, removed=Removed(name, len(ids), zlib.crc32(ids)))
 
 
-def _save(
-    folder: pathlib.Path, name: str, index: SparseIndex, others: Iterable[Shard]
-) -> Shard:
+def _save(folder: pathlib.Path, name: str, index: SparseIndex, others: Iterable[Shard]) -> Shard:
     """Writes an index as a shard beside `others`; ValueError if one of them has one of its ids."""
     _check_apart(folder, name, index, others)
     file = f"{name}.index"
@@ -345,7 +357,8 @@ def _check_apart(
         both = np.intersect1d(ids, theirs, assume_unique=True)
         if len(both):
             raise ValueError(
-                f"ids holds {both[0]}, which a row of {other.name} has: expected other ids in {name}"
+                f"ids holds {both[0]}, which a row of {other.name} has: expected other ids in "
+                f"{name}"
             )
 
 
@@ -401,7 +414,7 @@ class _Rows:
         first = next(stream, None)
         if first is None:
             raise ValueError("csr yields nothing: expected a matrix, which tells the dimensions")
-        self.dims, self.next_id = first.rows.shape[1], 0
+        self.dims, self.next_id, self.taken = first.rows.shape[1], 0, 0
         self._stream, self._left, self._bar = stream, first, bar
 
     @property
@@ -425,6 +438,7 @@ class _Rows:
             self._left = batches.joined([self._left.part(size, len(self._left))])
             ids = np.arange(self.next_id, self.next_id + size) if part.ids is None else part.ids
             self.next_id = max(self.next_id, int(ids.max()) + 1)
+            self.taken += size
             count -= size
             self._bar.update(size)
             yield _matrix(part), ids
@@ -437,14 +451,8 @@ def _matrix(batch: Batch) -> scipy.sparse.csr_array:
     return scipy.sparse.csr_array((values, columns, indptr), shape=batch.rows.shape)
 
 
-def _stream(
-    csr: Rows, ids: np.ndarray | None, scratch: pathlib.Path | None
-) -> tuple[Iterator[Batch], int | None]:
-    """Returns rows as batches, and their number, if it is known.
-
-    The number of rows of an iterator is unknown before it ends. With `scratch` its batches are
-    written there, and come from there.
-    """
+def _stream(csr: Rows, ids: np.ndarray | None) -> tuple[Iterator[Batch], int | None]:
+    """Returns rows as batches, and their number; None if it shows only when they end."""
     if not batches.is_stream(csr):
         rows = canonical_csr("csr", csr)  # type: ignore[arg-type]
         return iter([Batch(rows, new_ids(ids, rows.shape[0]))]), rows.shape[0]
@@ -453,9 +461,7 @@ def _stream(
     stream = batches.read(csr)
     if isinstance(csr, list | tuple):
         return stream, sum(batches.matrix(one).shape[0] for one in csr)
-    if scratch is None:
-        return stream, None
-    return _spooled(stream, scratch)
+    return stream, None
 
 
 def _spooled(stream: Iterator[Batch], scratch: pathlib.Path) -> tuple[Iterator[Batch], int]:
@@ -466,7 +472,8 @@ def _spooled(stream: Iterator[Batch], scratch: pathlib.Path) -> tuple[Iterator[B
         names = ("indptr", "indices", "data")
         arrays = dict(zip(names, map(np.asarray, batch.rows.arrays), strict=True))
         more = {} if batch.ids is None else {"ids": batch.ids}
-        np.savez(scratch / f"{number - 1}.npz", **arrays, **more, shape=batch.rows.shape)
+        arrays |= {"shape": np.array(batch.rows.shape), **more}
+        np.savez(scratch / f"{number - 1}.npz", **arrays)  # type: ignore[arg-type]
 
     def again() -> Iterator[tuple[scipy.sparse.csr_array, np.ndarray] | scipy.sparse.csr_array]:
         for place in range(number):

@@ -114,6 +114,7 @@ class ShardedIndex:
         ids: np.ndarray | None = None,
         num_threads: int = 1,
         progress: bool = False,
+        rows: int | None = None,
         **opening: Any,
     ) -> "ShardedIndex":
         """Writes rows to a new folder as shards of about equal size, and opens it.
@@ -124,12 +125,13 @@ class ShardedIndex:
             csr: one row per item; or an iterator (or a list) of such matrices, or of pairs
                 `(matrix, ids)`, as for `SparseIndex.build`.
             folder: where to write; every machine that searches must see it under this path.
-            shards: how many shards. The rows of an iterator are counted first: they go to
-                temporary files in the folder for that time.
-            shard_rows: instead, the rows of each shard. An iterator is then read just once.
+            shards: how many shards. The rows of an iterator are counted first, unless `rows` is
+                given: they go to temporary files in the folder for that time.
+            shard_rows: instead, the rows of each shard.
             ids: an id for each row of the matrix; by default row i gets id i.
             num_threads: threads that build a shard.
             progress: whether to draw a progress bar.
+            rows: how many rows an iterator has, if that is known.
             **opening: further arguments of `open`.
 
         Raises:
@@ -137,7 +139,7 @@ class ShardedIndex:
         """
         ray_session.require_ray(cls.__name__)
         target = pathlib.Path(folder)
-        shard_folder.create(target, csr, shards, shard_rows, ids, num_threads, progress)
+        shard_folder.create(target, csr, shards, shard_rows, ids, num_threads, progress, rows)
         return cls.open(folder, **opening)
 
     @classmethod
@@ -210,6 +212,11 @@ class ShardedIndex:
     def __len__(self) -> int:
         """Number of rows that can be found: those added and not removed."""
         return sum(map(len, self._manifest.shards))
+
+    @property
+    def folder(self) -> pathlib.Path:
+        """Where its files are."""
+        return self._folder
 
     @property
     def shards(self) -> tuple[str, ...]:
