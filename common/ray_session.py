@@ -59,7 +59,7 @@ def join(user: str, address: str | None = None, temp_folder: str | None = None) 
 
 
 def leave() -> None:
-    """Ends what `join` began; the last one shuts Ray down, or leaves the cluster, if we began it."""
+    """Ends what `join` began; the last one shuts down what we started, or leaves a cluster."""
     global _users, _ours
     with _lock:
         _users -= 1

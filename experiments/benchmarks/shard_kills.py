@@ -111,9 +111,9 @@ def measure(
     print(
         f"{kills} kills: {record['begun']} batches, {record['right']} right, {record['wrong']} "
         f"wrong, {record['named_error']} with the named error, {sum(others.values())} with others, "
-        f"{record['late']} late, {record['lost']} lost; back after {record['recovery_median']:.2f} s "
-        f"(median), {record['recovery_max']:.2f} s (longest); longest search "
-        f"{record['batch_max']:.2f} s",
+        f"{record['late']} late, {record['lost']} lost; back after "
+        f"{record['recovery_median']:.2f} s (median), {record['recovery_max']:.2f} s (longest); "
+        f"longest search {record['batch_max']:.2f} s",
         flush=True,
     )
     return [record]
