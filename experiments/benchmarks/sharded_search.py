@@ -2,6 +2,7 @@
 
 import functools
 import pathlib
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import scipy.sparse
 
 from sparse_embed.common.failures import Failure
+from sparse_embed.common.other_load import OtherLoad
 from sparse_embed.common.progress import progress_bar
 from sparse_embed.experiments.benchmarks.large_index import batches, peak_bytes
 from sparse_embed.experiments.benchmarks.search_speed import timed
@@ -139,11 +141,13 @@ def measure(
         "no row allowed, shards on Ray": lambda batch: index.search(batch, k, allowed=none),
     }
     taken: dict[str, list[float]] = {name: [] for name in ways}
+    busy = [_other_load()]
     for place in range(_ROUNDS + 1):
         for name, search in ways.items():
             seconds = timed(functools.partial(search, queries[place % len(queries)]))[1]
             if place:  # the first round warms up
                 taken[name].append(seconds)
+    busy.append(_other_load())
     found: list[Record] = [
         {
             "stage": f"batch of {BATCH}, {name}",
@@ -157,6 +161,15 @@ def measure(
         for w in ("in this process", "on Ray")
     ]
     found.append({"stage": f"batch of {BATCH}, cost of Ray", "seconds": empty[1] - empty[0]})
-    for record in found:
+    found.append({"stage": "other load before and after", "cores": busy})
+    print(f"other processes kept {busy[0]:.2f} cores busy before, {busy[1]:.2f} after")
+    for record in found[:-1]:
         print(f"{record['stage']}: {1000 * record['seconds']:.4g} ms", flush=True)
     return found
+
+
+def _other_load() -> float:
+    """How many cores are busy while we are idle: what would disturb the times."""
+    with OtherLoad() as load:
+        time.sleep(2)
+    return load.cores

@@ -3,6 +3,8 @@
 import contextlib
 import importlib.util
 import os
+import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -26,6 +28,7 @@ from sparse_embed.retrieval import (
 )
 
 DIMS, ROWS = 64, 4000
+PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "distributed.md"
 
 with_ray = pytest.mark.engines
 
@@ -87,7 +90,7 @@ def test_without_ray_one_line_names_the_extra(monkeypatch, tmp_path):
         "find_spec",
         lambda name, *more: None if name == "ray" else find(name, *more),
     )
-    message = r"^ShardedIndex needs ray, which is not installed: pip install 'sparse-embed\[distributed\]'$"
+    message = r"^ShardedIndex needs ray, .*: pip install 'sparse-embed\[distributed\]'$"
     for use in (
         lambda: ShardedIndex.build(np.eye(3), tmp_path, 2),
         lambda: ShardedIndex.from_files([], tmp_path),
@@ -405,3 +408,35 @@ def test_ray_starts_and_ends_with_the_index(tmp_path):
     assert done.stderr == ""
     assert os.listdir(temporary)  # it was used
     shutil.rmtree(temporary, ignore_errors=True)
+
+
+def examples():
+    """The examples of the page. They are not those of `test_readme`, since they need Ray."""
+    return re.findall(r"^```py\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+
+
+@with_ray
+def test_the_example_of_the_page(ray, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    space = {"rows": make_rows(300), "queries": make_rows(8, 1)}
+    exec(compile(examples()[0], PAGE.name, "exec"), space)
+    want = SparseIndex.build(space["rows"]).search(space["queries"], 10, allowed=range(0, 300, 2))
+    assert space["ids"].tobytes() == want[1].tobytes()
+    assert "ok=True" in capsys.readouterr().out
+
+
+@with_ray
+def test_workers_of_training_are_started_beside_ray(ray, monkeypatch, capsys):
+    """The page's example, with a command that sees whether `train` would know its workers."""
+    code = next(text for text in examples() if "TF_CONFIG" in text)
+    check = "import os, json; c = json.loads(os.environ['TF_CONFIG']); i = c['task']['index']"
+    check += "; assert c['cluster']['worker'][i] == '127.0.0.1:12345'"
+    for old, new in (
+        ('"-m", "sparse_embed.experiments.train", "--strategy=multi_worker"', f'"-c", "{check}"'),
+        ("num_gpus=1", "num_cpus=0"),
+        ('ray.init(address="auto")', ""),
+    ):
+        assert old in code
+        code = code.replace(old, new)
+    exec(compile(code, PAGE.name, "exec"), {"__name__": "__main__"})
+    assert capsys.readouterr().out.strip() == "[0]"
