@@ -6,7 +6,7 @@ import pathlib
 import threading
 import time
 from collections.abc import Iterable
-from typing import Any, Literal, overload
+from typing import Any
 
 import numpy as np
 
@@ -102,7 +102,11 @@ class ShardedIndex:
         self._actors: dict[str, Any] = {}
         self._closed = False
         self._ray = ray_session.join("ShardedIndex", address, temp_folder)
-        self._start(self._manifest.shards)
+        try:
+            self._start(self._manifest.shards)
+        except BaseException:  # such as unknown `actor_options`
+            self.close()
+            raise
 
     @classmethod
     def build(
@@ -268,35 +272,6 @@ class ShardedIndex:
         with self._lock:
             if manifest.changes >= self._manifest.changes:
                 self._manifest = manifest
-
-    @overload
-    def search(
-        self,
-        queries: Matrix,
-        k: int = ...,
-        threshold: float | None = ...,
-        num_threads: int = ...,
-        allowed: np.ndarray | None = ...,
-        forbidden: np.ndarray | None = ...,
-        effort: float = ...,
-        deadline: float = ...,
-        partial: Literal[False] = ...,
-    ) -> tuple[np.ndarray, np.ndarray]: ...
-
-    @overload
-    def search(
-        self,
-        queries: Matrix,
-        k: int = ...,
-        threshold: float | None = ...,
-        num_threads: int = ...,
-        allowed: np.ndarray | None = ...,
-        forbidden: np.ndarray | None = ...,
-        effort: float = ...,
-        deadline: float = ...,
-        *,
-        partial: Literal[True],
-    ) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]: ...
 
     def search(
         self,
