@@ -172,8 +172,9 @@ def test_all_is_what_reproducing_needs(own):
     assert itself == "sparse-embed"
     assert added[itself].extras == {"train", "baselines", "report"}
     parts = set().union(*(extra_requirements(own, extra) for extra in added[itself].extras))
-    apart = extra_requirements(own, "benchmark") | extra_requirements(own, "torch")
-    assert apart == {"pyseismic-lsr", "pyvsag", "scikit-learn", "sparse-dot-topn", "torch"}
+    extras = ("benchmark", "distributed", "torch")
+    apart = set().union(*(extra_requirements(own, extra) for extra in extras))
+    assert apart == {"pyseismic-lsr", "pyvsag", "ray", "scikit-learn", "sparse-dot-topn", "torch"}
     assert not parts & apart
     assert not {name for name in parts if name.startswith(("ray", "dask", "mpi"))}
 
@@ -264,6 +265,15 @@ def test_installed_alone_a_faiss_baseline_names_its_extra(bare, search):
     assert done.stderr.splitlines()[-1] == (
         f"ImportError: {search.partition('(')[0]} needs faiss, which is not installed: "
         "pip install 'sparse-embed[baselines]'"
+    )
+
+
+def test_installed_alone_shards_name_their_extra(bare):
+    code = "from sparse_embed.retrieval import ShardedIndex; ShardedIndex.open('folder')"
+    done = run_in(bare, "-c", code)
+    assert done.stderr.splitlines()[-1] == (
+        "ImportError: ShardedIndex needs ray, which is not installed: "
+        "pip install 'sparse-embed[distributed]'"
     )
 
 
