@@ -1,0 +1,137 @@
+"""Parts of embeddings on Ray: long-lived workers, each of which loads the encoder once.
+
+A worker that dies is started again by Ray, which then repeats the part that it had. A part is
+written atomically, so that repeating it does no harm.
+"""
+
+import os
+import pathlib
+import socket
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from sparse_embed.common.extras import require
+from sparse_embed.common.failures import Failure
+from sparse_embed.experiments.evaluation.embedding_parts import Outcome, Parts, Work
+
+_TRIES = 3  # how often Ray tries a part whose worker dies
+
+
+class Worker:
+    """A process with an encoder and the examples.
+
+    Args:
+        work: what to embed.
+        threads: how many threads TensorFlow may use.
+    """
+
+    def __init__(self, work: Work, threads: int):
+        import tensorflow as tf
+
+        tf.config.threading.set_intra_op_parallelism_threads(threads)
+        tf.config.threading.set_inter_op_parallelism_threads(threads)
+        self._parts = Parts(work)
+        self._parts.prepare()
+        self._name = f"{socket.gethostname()} {os.getpid()}"
+
+    def name(self) -> str:
+        """Returns the machine and the process."""
+        return self._name
+
+    def embed(self, number: int) -> tuple[str, Outcome]:
+        """Embeds a part; returns which worker did it, and what came of it."""
+        return self._name, self._parts.embed(number)
+
+
+class Workers:
+    """Some workers on Ray, which end with this context.
+
+    Args:
+        work: what they embed; its paths must mean the same on all machines.
+        count: how many.
+        cpus: cores that each one gets.
+        address: of the cluster; None to start Ray on this machine.
+    """
+
+    def __init__(self, work: Work, count: int, cpus: int = 1, address: str | None = None):
+        require("--workers", "distributed", "ray")
+        self._work, self._count, self._cpus, self._address = work, count, cpus, address
+
+    def __enter__(self) -> "Workers":
+        import ray
+
+        local: dict[str, Any] = {"num_cpus": self._count * self._cpus, "include_dashboard": False}
+        try:
+            ray.init(
+                address=self._address or "local",
+                log_to_driver=False,
+                logging_level="error",
+                **({} if self._address else local),
+            )
+        except ConnectionError as error:
+            raise Failure(f"--ray_address={self._address}: expected a Ray cluster: {error}") from error
+        work = {
+            name: pathlib.Path(value).absolute() if isinstance(value, pathlib.Path) else value
+            for name, value in vars(self._work).items()
+        }
+        actor = ray.remote(num_cpus=self._cpus, max_restarts=-1, max_task_retries=_TRIES - 1)(Worker)
+        self.actors = [actor.remote(Work(**work), self._cpus) for _ in range(self._count)]
+        ray.get([actor.name.remote() for actor in self.actors])
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        import ray
+
+        ray.shutdown()
+
+    def embed(self, numbers: list[int], workers: int | None = None) -> Iterator[tuple[str, Outcome]]:
+        """Yields what came of each part, as they end.
+
+        Args:
+            numbers: the parts.
+            workers: how many of the workers take part; None for all.
+        """
+        import ray
+
+        pool = ray.util.ActorPool(self.actors[:workers])
+        try:
+            yield from pool.map_unordered(lambda actor, part: actor.embed.remote(part), numbers)
+        except ray.exceptions.RayActorError as error:
+            raise Failure(
+                f"a worker died {_TRIES} times at the same part: {str(error).splitlines()[0]}"
+            ) from error
+        except ray.exceptions.RayTaskError as error:
+            raise _cause(error) from error
+
+
+def _cause(error: Any) -> Exception:
+    """Returns what a worker raised, so that a script shows it in one line."""
+    return error.cause if isinstance(error.cause, Failure | OSError) else error
+
+
+def timed(outcomes: Iterator[tuple[str, Outcome]], ended: Callable[[Outcome], None]) -> "Rate":
+    """Waits for all outcomes; returns how fast they came."""
+    begin, by_worker = time.perf_counter(), {}
+    for name, outcome in outcomes:
+        rows, seconds = by_worker.get(name, (0, 0.0))
+        by_worker[name] = rows + outcome.rows, seconds + outcome.seconds
+        ended(outcome)
+    return Rate(by_worker, time.perf_counter() - begin)
+
+
+class Rate:
+    """Rows per second: of each worker while it worked, and of all together.
+
+    Attributes:
+        by_worker: name -> (rows, seconds).
+        seconds: that all took.
+    """
+
+    def __init__(self, by_worker: dict[str, tuple[int, float]], seconds: float):
+        self.by_worker, self.seconds = by_worker, seconds
+
+    @property
+    def together(self) -> float:
+        """Rows per second of all workers."""
+        return sum(rows for rows, _ in self.by_worker.values()) / max(self.seconds, 1e-9)
