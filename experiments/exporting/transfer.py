@@ -44,9 +44,7 @@ class Target(Protocol):
     def present(self, ids: np.ndarray) -> np.ndarray:
         """Returns which of the ids have a row, as a mask."""
 
-    def write(
-        self, ids: np.ndarray, rows: scipy.sparse.csr_array, payloads: list[Payload]
-    ) -> None:
+    def write(self, ids: np.ndarray, rows: scipy.sparse.csr_array, payloads: list[Payload]) -> None:
         """Writes rows, in place of those that have one of the ids; all of them are kept on return."""
 
     def finish(self) -> None:

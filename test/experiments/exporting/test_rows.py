@@ -122,6 +122,6 @@ def test_text_and_binary_form_of_a_row():
     assert np.float32(text[3:14]) == value
     found = b"".join(_tuples(np.array([5]), row, [{"a": 1}]))
     wanted = b"\0\3" + b"\0\0\0\x08" + b"\0" * 7 + b"\5" + b"\0\0\0\x1c"
-    wanted += b"\0\0\0\4" b"\0\0\0\2" b"\0\0\0\0" b"\0\0\0\1" b"\0\0\0\3"
+    wanted += b"\0\0\0\4\0\0\0\2\0\0\0\0\0\0\0\1\0\0\0\3"
     wanted += struct.pack(">ff", value, -2) + b"\0\0\0\x09" + b'\1{"a": 1}'
     assert found == wanted
