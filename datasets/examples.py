@@ -210,7 +210,7 @@ class Examples:
             count: how many examples.
             batch_size: examples per batch.
             seed: of the order and the warps.
-            start: number of the first one; a multiple of 256 with a `view`, of `batch_size` without.
+            start: number of the first one; a multiple of 256 with a `view`, else of `batch_size`.
 
         Returns:
             (examples, labels) as from `evaluation_batches`, in ceil(count / batch_size) batches.

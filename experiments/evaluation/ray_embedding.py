@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from sparse_embed.common.extras import require
-from sparse_embed.common.failures import Failure
+from sparse_embed.common.failures import Failure, UsageError
 from sparse_embed.experiments.evaluation.embedding_parts import Outcome, Parts, Work
 
 _TRIES = 3  # how often Ray tries a part whose worker dies
@@ -70,7 +70,7 @@ class Workers:
                 **({} if self._address else local),
             )
         except ConnectionError as error:
-            raise Failure(
+            raise UsageError(
                 f"--ray_address={self._address}: expected a Ray cluster: {error}"
             ) from error
         work = {

@@ -23,7 +23,7 @@ _NULL = struct.pack(">i", -1)
 
 
 class PgVector:
-    """A table `(id bigint PRIMARY KEY, embedding sparsevec, payload jsonb)`; its comment is the note.
+    """A table `(id bigint PRIMARY KEY, embedding sparsevec, payload jsonb)`; its comment has a note.
 
     Args:
         dsn: as libpq takes it; a password may stay out of it (`PGPASSWORD`, `~/.pgpass`).
@@ -120,9 +120,10 @@ class PgVector:
 
 
 def sparsevec_text(row: scipy.sparse.csr_array) -> str:
-    """Returns a row as pgvector reads it, `{index:value,...}/dims`, with every bit of its values."""
+    """Returns a row as pgvector reads it, `{index:value,...}/dims`, with all bits of its values."""
     pairs = zip((row.indices + 1).tolist(), row.data.tolist(), strict=True)
-    return "{%s}/%d" % (",".join(f"{i}:{value:.9g}" for i, value in pairs), row.shape[1])
+    content = ",".join(f"{index}:{value:.9g}" for index, value in pairs)
+    return f"{{{content}}}/{row.shape[1]}"
 
 
 def _tuples(ids: np.ndarray, rows: scipy.sparse.csr_array, payloads: list[Payload]) -> list[bytes]:

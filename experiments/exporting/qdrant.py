@@ -4,6 +4,7 @@ Its index of sparse vectors is exact. A row that shares no dimension with a quer
 even with score 0, and rows of equal scores come in any order.
 """
 
+import itertools
 import json
 import os
 import pathlib
@@ -209,7 +210,7 @@ def _vectors(rows: scipy.sparse.csr_array) -> list[dict[str, list]]:
     columns, values, ends = rows.indices.tolist(), rows.data.tolist(), rows.indptr.tolist()
     return [
         {"indices": columns[begin:end], "values": values[begin:end]}
-        for begin, end in zip(ends[:-1], ends[1:], strict=True)
+        for begin, end in itertools.pairwise(ends)
     ]
 
 

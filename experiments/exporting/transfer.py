@@ -45,7 +45,7 @@ class Target(Protocol):
         """Returns which of the ids have a row, as a mask."""
 
     def write(self, ids: np.ndarray, rows: scipy.sparse.csr_array, payloads: list[Payload]) -> None:
-        """Writes rows, in place of those that have one of the ids; all of them are kept on return."""
+        """Writes rows, in place of those that have one of the ids; they are safe on return."""
 
     def finish(self) -> None:
         """Called after the last row."""

@@ -146,7 +146,7 @@ def test_a_part_may_fail_as_a_whole_but_not_all_of_them(run_folder, tmp_path):
     assert [path.name for path in (tmp_path / "a").glob("part-*.npz")] == ["part-00001.npz"]
     none = make_images(tmp_path / "none", 4, range(4))
     work = Work(run_folder, tmp_path / "b", image_folder=none, part_examples=256)
-    with pytest.raises(Failure, match="all 4 examples failed, such as .*00000.png"):
+    with pytest.raises(Failure, match=r"all 4 examples failed, such as .*00000\.png"):
         embed_missing(work)
 
 
