@@ -248,7 +248,7 @@ class Parts:
         examples = [example for number in range(len(self.spans)) for example in self.failed(number)]
         # Those whose header was broken were left out when the examples were loaded.
         listed = {example["input"] for example in examples}
-        source = getattr(self._examples, "source", None)
+        source: Any = getattr(self._examples, "source", None)
         for row, reason in getattr(source, "failures", {}).items():
             if source.describe(row) not in listed:
                 examples.append({"example": None, "input": source.describe(row), "reason": reason})

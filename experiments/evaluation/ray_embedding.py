@@ -4,8 +4,8 @@ A worker that dies is started again by Ray, which then repeats the part that it 
 written atomically, so that repeating it does no harm.
 """
 
+import dataclasses
 import os
-import pathlib
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -73,14 +73,19 @@ class Workers:
             raise UsageError(
                 f"--ray_address={self._address}: expected a Ray cluster: {error}"
             ) from error
-        work = {
-            name: pathlib.Path(value).absolute() if isinstance(value, pathlib.Path) else value
-            for name, value in vars(self._work).items()
-        }
+        work = self._work
+        folder, data_dir = work.image_folder, work.data_dir
+        work = dataclasses.replace(  # a worker may have another working directory
+            work,
+            model_dir=work.model_dir.absolute(),
+            output=work.output.absolute(),
+            image_folder=folder.absolute() if folder else None,
+            data_dir=os.path.abspath(data_dir) if data_dir else None,
+        )
         actor = ray.remote(num_cpus=self._cpus, max_restarts=-1, max_task_retries=_TRIES - 1)(
             Worker
         )
-        self.actors = [actor.remote(Work(**work), self._cpus) for _ in range(self._count)]
+        self.actors = [actor.remote(work, self._cpus) for _ in range(self._count)]
         ray.get([actor.name.remote() for actor in self.actors])
         return self
 
@@ -118,7 +123,8 @@ def _cause(error: Any) -> Exception:
 
 def timed(outcomes: Iterator[tuple[str, Outcome]], ended: Callable[[Outcome], None]) -> "Rate":
     """Waits for all outcomes; returns how fast they came."""
-    begin, by_worker = time.perf_counter(), {}
+    begin = time.perf_counter()
+    by_worker: dict[str, tuple[int, float]] = {}
     for name, outcome in outcomes:
         rows, seconds = by_worker.get(name, (0, 0.0))
         by_worker[name] = rows + outcome.rows, seconds + outcome.seconds

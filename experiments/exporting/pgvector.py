@@ -23,7 +23,7 @@ _NULL = struct.pack(">i", -1)
 
 
 class PgVector:
-    """A table `(id bigint PRIMARY KEY, embedding sparsevec, payload jsonb)`; its comment has a note.
+    """A table `(id bigint PRIMARY KEY, embedding sparsevec, payload jsonb)`; a comment is its note.
 
     Args:
         dsn: as libpq takes it; a password may stay out of it (`PGPASSWORD`, `~/.pgpass`).

@@ -89,12 +89,12 @@ def open_rows(source: pathlib.Path, payload: pathlib.Path | None = None) -> Rows
         files = sorted(source.glob("part-*.npz"))
         if not files:
             raise UsageError(f"--source={source}: expected a folder of part-*.npz, found none")
-    labels = None
+    labels: np.ndarray | None = None
     if source.is_dir() or source.suffix == ".npz":
         index = SparseIndex.build(_matrices(files))
-        found = [read_npz(path, (), optional=("labels",)).get("labels") for path in files]
-        if all(part is not None for part in found):
-            labels = np.concatenate(found)
+        found = [read_npz(path, (), optional=("labels",)) for path in files]
+        if all("labels" in arrays for arrays in found):
+            labels = np.concatenate([arrays["labels"] for arrays in found])
     else:
         index = SparseIndex.load(source)
     payloads = Payloads(labels=labels) if labels is not None else None
