@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse
 
 from sparse_embed.common.arrays import read_npy
-from sparse_embed.common.failures import UsageError
+from sparse_embed.common.failures import DataError, UsageError
 from sparse_embed.common.progress import progress_bar
 from sparse_embed.common.provenance import provenance
 from sparse_embed.experiments.evaluation import embedding_files
@@ -65,6 +65,9 @@ def embed(
         batches: finite, of (examples, labels); see `examples_at_once`.
         sparse: whether to keep only the non-zeros, as a CSR matrix; memory then grows with them.
         quiet: whether to leave out the progress bar.
+
+    Raises:
+        DataError: there is no example that can be read.
     """
     encode = inference(encoder)
     parts, labels = [], []
@@ -75,6 +78,8 @@ def embed(
             vectors = encode(images).numpy()
             parts.append(scipy.sparse.csr_array(vectors) if sparse else vectors)
             labels.append(batch_labels.numpy())
+    if not labels:
+        raise DataError("expected at least one example that can be read, got none")
     rows = scipy.sparse.vstack(parts, format="csr") if sparse else np.concatenate(parts)
     return rows, np.concatenate(labels)
 
