@@ -20,9 +20,9 @@ from sparse_embed.experiments.evaluation.embedding_parts import FAILED, Parts, W
 from sparse_embed.experiments.evaluation.ray_embedding import Rate
 from sparse_embed.flags import app
 from sparse_embed.flags.config import define
-from sparse_embed.flags.distributed import RAY_ADDRESS
 from sparse_embed.flags.embedding import COUNT, IMAGE_FOLDER, SPLIT, VIEWS
 from sparse_embed.flags.output import MODEL_DIR
+from sparse_embed.flags.ray import RAY_ADDRESS, RAY_TEMP_FOLDER
 from sparse_embed.flags.train_config import DataConfig
 
 define(DataConfig, only=["data_dir"])
@@ -77,7 +77,7 @@ def main() -> None:
             show("this process", ray_embedding.timed(here, lambda _: bar.update()))
         elif todo:
             with ray_embedding.Workers(
-                work, _WORKERS.value, _WORKER_CPUS.value, RAY_ADDRESS.value
+                work, _WORKERS.value, _WORKER_CPUS.value, RAY_ADDRESS.value, RAY_TEMP_FOLDER.value
             ) as workers:
                 alone = None
                 if _SCALING.value and len(todo) > 1:

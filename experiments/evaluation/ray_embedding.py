@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from sparse_embed.common.extras import require
+from sparse_embed.common import ray_session
 from sparse_embed.common.failures import Failure, UsageError
 from sparse_embed.experiments.evaluation.embedding_parts import Outcome, Parts, Work
 
@@ -51,28 +51,44 @@ class Workers:
         work: what they embed; its paths must mean the same on all machines.
         count: how many.
         cpus: cores that each one gets.
-        address: of the cluster; None to start Ray on this machine.
+        address: see `ray_session.join`.
+        temp_folder: see `ray_session.join`.
     """
 
-    def __init__(self, work: Work, count: int, cpus: int = 1, address: str | None = None):
-        require("--workers", "distributed", "ray")
-        self._work, self._count, self._cpus, self._address = work, count, cpus, address
+    def __init__(
+        self,
+        work: Work,
+        count: int,
+        cpus: int = 1,
+        address: str | None = None,
+        temp_folder: str | None = None,
+    ):
+        ray_session.require_ray("--workers")
+        self._work, self._count, self._cpus = work, count, cpus
+        self._where = address, temp_folder
 
     def __enter__(self) -> "Workers":
-        import ray
-
-        local: dict[str, Any] = {"num_cpus": self._count * self._cpus, "include_dashboard": False}
         try:
-            ray.init(
-                address=self._address or "local",
-                log_to_driver=False,
-                logging_level="error",
-                **({} if self._address else local),
-            )
+            ray = ray_session.join("--workers", *self._where)
         except ConnectionError as error:
             raise UsageError(
-                f"--ray_address={self._address}: expected a Ray cluster: {error}"
+                f"--ray_address={self._where[0]}: expected a Ray cluster: {error}"
             ) from error
+        try:
+            self.actors = self._start(ray)
+        except BaseException:
+            ray_session.leave()
+            raise
+        return self
+
+    def _start(self, ray: Any) -> list[Any]:
+        """Returns the workers when all have loaded the encoder."""
+        cores = int(ray.cluster_resources().get("CPU", 0))
+        if self._count * self._cpus > cores:
+            raise UsageError(
+                f"--workers={self._count}, --worker_cpus={self._cpus}: Ray has {cores} cores: "
+                "expected no more in all, or the last workers would never start"
+            )
         work = self._work
         folder, data_dir = work.image_folder, work.data_dir
         work = dataclasses.replace(  # a worker may have another working directory
@@ -85,14 +101,15 @@ class Workers:
         actor = ray.remote(num_cpus=self._cpus, max_restarts=-1, max_task_retries=_TRIES - 1)(
             Worker
         )
-        self.actors = [actor.remote(work, self._cpus) for _ in range(self._count)]
-        ray.get([actor.name.remote() for actor in self.actors])
-        return self
+        actors = [actor.remote(work, self._cpus) for _ in range(self._count)]
+        try:
+            ray.get([actor.name.remote() for actor in actors])
+        except ray.exceptions.RayActorError as error:
+            raise Failure(f"a worker does not start: {str(error).splitlines()[-1]}") from error
+        return actors
 
     def __exit__(self, *raised: object) -> None:
-        import ray
-
-        ray.shutdown()
+        ray_session.leave()
 
     def embed(
         self, numbers: list[int], workers: int | None = None
@@ -104,8 +121,9 @@ class Workers:
             workers: how many of the workers take part; None for all.
         """
         import ray
+        from ray.util import ActorPool
 
-        pool = ray.util.ActorPool(self.actors[:workers])
+        pool = ActorPool(self.actors[:workers])
         try:
             yield from pool.map_unordered(lambda actor, part: actor.embed.remote(part), numbers)
         except ray.exceptions.RayActorError as error:

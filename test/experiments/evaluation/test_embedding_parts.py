@@ -158,6 +158,14 @@ def test_without_the_extra_one_line_names_it(run_folder, monkeypatch, tmp_path):
 
 
 @pytest.mark.engines
+def test_more_workers_than_cores_are_refused(run_folder, images, tmp_path):
+    pytest.importorskip("ray", reason="ray is not installed: `make test-engines` installs it")
+    work = Work(run_folder, tmp_path, image_folder=images)
+    with pytest.raises(UsageError, match=r"--workers=9999, .*: Ray has \d+ cores"):
+        Workers(work, 9999).__enter__()
+
+
+@pytest.mark.engines
 def test_a_killed_worker_is_replaced(tmp_path):
     """kill -9 of a worker while it embeds: its part is embedded again, and all are right."""
     pytest.importorskip("ray", reason="ray is not installed: `make test-engines` installs it")
