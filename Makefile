@@ -1,7 +1,8 @@
 # make reproduce     every figure and table of the paper, as a report; PRESET=quick, full, rehearsal
 #                    or paper, ARGS for its flags
 # make test          the tests; PYTEST_ARGS chooses among them
-# make test-engines  the tests that need other engines, Ray or PyTorch, which it installs (gigabytes)
+# make test-engines  the tests that need other engines, databases, Ray or PyTorch, which it
+#                    installs (gigabytes)
 # make test-minimum  the tests with the oldest versions of our dependencies that we support
 # make sanitize      the tests of the search engine under AddressSanitizer and UBSan
 # make kill          kills `save` and the scripts at 200 random moments: nothing may be lost
@@ -59,7 +60,7 @@ fuzz: $(INSTALLED)
 	PYTHONPATH=test $(BIN)/python -m fuzz --seconds=$(FUZZ_SECONDS) $(ARGS)
 
 test-engines: $(INSTALLED)
-	$(PIP_INSTALL) --editable '.[all,dev,benchmark,distributed,torch]'
+	$(PIP_INSTALL) --editable '.[all,dev,benchmark,distributed,export,torch]'
 	$(BIN)/pytest -m engines -rs $(PYTEST_ARGS)
 
 test-minimum:

@@ -10,7 +10,7 @@ id i, in the order of the files' names. `ShardedIndex.open` searches the folder.
 from absl import flags
 
 from sparse_embed.common.failures import UsageError
-from sparse_embed.experiments.evaluation import embedding_parts
+from sparse_embed.experiments.evaluation import part_files
 from sparse_embed.flags import app
 from sparse_embed.flags.shards import INDEX_FOLDER, SHARDS
 from sparse_embed.flags.workload import NUM_THREADS
@@ -25,17 +25,17 @@ _PARTS = flags.DEFINE_string(
 
 def main() -> None:
     """Builds what the flags describe."""
-    paths = embedding_parts.part_files("parts", _PARTS.value)
+    paths = part_files.part_files("parts", _PARTS.value)
     folder = app.writable_folder("index_folder", INDEX_FOLDER.value)
     if (folder / shard_folder.MANIFEST).exists():
         raise UsageError(f"--index_folder={folder}: expected a folder without a sharded index")
     made = shard_folder.create(
         folder,
-        embedding_parts.read_rows("parts", paths),
+        part_files.read_rows("parts", paths),
         SHARDS.value,
         num_threads=NUM_THREADS.value,
         progress=True,
-        rows=embedding_parts.count_rows(paths),
+        rows=part_files.count_rows(paths),
     )
     for shard in made.shards:
         print(f"{shard.name}: {len(shard):,} rows, {shard.bytes:,} bytes")

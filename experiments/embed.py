@@ -29,21 +29,13 @@ from sparse_embed.experiments.evaluation.embedding import embed_part, unit_input
 from sparse_embed.experiments.training.run import RECORD, SAVED_MODEL, Run
 from sparse_embed.flags import app
 from sparse_embed.flags.config import define
+from sparse_embed.flags.embedding import COUNT, SPLIT, VIEWS
 from sparse_embed.flags.output import MODEL_DIR, OUTPUT, USE_SAVED_MODEL
 from sparse_embed.flags.retrieval import KEEP
 from sparse_embed.flags.train_config import DataConfig
 from sparse_embed.retrieval import hash_codes, keep_largest
 
 define(DataConfig, only=["data_dir"])
-_SPLIT = flags.DEFINE_string(
-    "split", "test", "Part of the data set, such as train, validation or test."
-)
-_VIEWS = flags.DEFINE_integer(
-    "views", 3, "How many warped views of each glyph to embed.", lower_bound=1
-)
-_COUNT = flags.DEFINE_integer(
-    "count", 100_000, "How many distractors to make; only with --split=distractors.", lower_bound=1
-)
 _INPUTS_OUTPUT = flags.DEFINE_string(
     "inputs_output",
     None,
@@ -92,7 +84,7 @@ def main() -> None:
     else:
         encoder = run.saved_model() if USE_SAVED_MODEL.value else run.encoder()
     result, batches = embed_part(
-        run, encoder, flags.FLAGS.data_dir, _SPLIT.value, _VIEWS.value, _COUNT.value, sparse=sparse
+        run, encoder, flags.FLAGS.data_dir, SPLIT.value, VIEWS.value, COUNT.value, sparse=sparse
     )
     if inputs_output:
         embedding_files.save(inputs_output, unit_inputs(batches, result.provenance))

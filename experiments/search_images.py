@@ -21,9 +21,9 @@ from sparse_embed.experiments.evaluation.image_search import (
 from sparse_embed.experiments.reporting.text_table import text_table
 from sparse_embed.experiments.training.run import encoder_path, load_encoder
 from sparse_embed.flags import app
+from sparse_embed.flags.embedding import IMAGE_FOLDER
 from sparse_embed.flags.output import MODEL_DIR, OUTPUT
 
-_FOLDER = flags.DEFINE_string("image_folder", None, "Folder to search, and all folders in it.")
 _QUERY = flags.DEFINE_string("query", None, "Image to search for.")
 _INDEX = flags.DEFINE_string(
     "index", None, "File of the index; default: images.index in the run's folder."
@@ -40,7 +40,7 @@ def main() -> None:
     """Reads the flags, searches, shows the results."""
     model = app.existing_path("model_dir", MODEL_DIR.value)
     encoder_file = encoder_path("model_dir", str(model))
-    folder = app.existing_path("image_folder", _FOLDER.value)
+    folder = app.existing_path("image_folder", IMAGE_FOLDER.value)
     query = app.existing_path("query", _QUERY.value)
     output = app.writable_file("output", OUTPUT.value or "nearest.png", ".png")
     default = str(encoder_file.with_name("images.index"))

