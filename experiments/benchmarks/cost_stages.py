@@ -1,0 +1,132 @@
+"""The stages of the cost model: each reads records of earlier ones, and writes its own."""
+
+import dataclasses
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from sparse_embed.common.failures import DataError, UsageError
+from sparse_embed.common.reading import read_json
+from sparse_embed.experiments.benchmarks import cost_measure
+from sparse_embed.experiments.benchmarks.cost_model import FIT_ROWS, Fit, errors
+from sparse_embed.experiments.evaluation import records
+from sparse_embed.experiments.evaluation.records import Record
+from sparse_embed.experiments.reporting.text_table import text_table
+
+KS = [10, 100, 1000]
+SHARDS_MEASURED = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What the stages are told; the flags of the script explain each."""
+
+    shard_file: pathlib.Path
+    rows: int
+    dims: int
+    nnz: int
+    queries: int
+    rounds: int
+    num_threads: int
+    predict_rows: int
+    round_trip_ms: float
+    call_ms: float
+    gigabits: float
+    workers: int
+
+
+def index(folder: pathlib.Path, options: Options) -> None:
+    """Measures one index."""
+    rows = cost_measure.Rows(options.rows, options.dims, options.nnz, options.queries)
+    found = cost_measure.measure_index(
+        options.shard_file, rows, _ks(options.rows), options.rounds, options.num_threads
+    )
+    found = [{"nnz": options.nnz, "dims": options.dims, **record} for record in found]
+    _show(found, ["rows", "nnz", "kind", "k", "flops_per_row", "bytes_per_row", "p50", "p99"])
+    path = folder / f"index_{options.rows}_{options.nnz}.json"
+    records.save_all(path, found, queries=options.queries, rounds=options.rounds)
+
+
+def spread(folder: pathlib.Path, options: Options) -> None:
+    """Measures the same queries on several shards."""
+    shards = [
+        cost_measure.Rows(options.rows, options.dims, options.nnz, options.queries, part)
+        for part in range(SHARDS_MEASURED)
+    ]
+    taken = cost_measure.measure_spread(
+        options.shard_file, shards, _ks(options.rows), options.rounds, options.num_threads
+    )
+    found: list[Record] = [
+        {
+            "rows": options.rows,
+            "nnz": options.nnz,
+            "k": k,
+            **cost_measure.percentiles(times.ravel()),
+            "microseconds": np.round(1e6 * times).astype(int).tolist(),
+        }
+        for k, times in taken.items()
+    ]
+    _show(found, ["rows", "nnz", "k", "p50", "p99"])
+    records.save_all(folder / "spread.json", found)
+
+
+def fit(folder: pathlib.Path, options: Options) -> None:
+    """Fits the model, and predicts what was not measured yet."""
+    measured = load_indexes(folder)
+    base = [record for record in measured if record["rows"] in FIT_ROWS]
+    if {record["rows"] for record in base} != set(FIT_ROWS):
+        raise UsageError(f"--cost_dir={folder}: expected indexes of {FIT_ROWS} rows")
+    model = Fit.of(base)
+    fitted = errors([model.predict(record, record["rows"]) for record in base], base)
+    largest = [record for record in base if record["rows"] == max(FIT_ROWS)]
+    predicted = [model.predict(record, options.predict_rows) for record in largest]
+    worst = max(abs(record["time_error"]) for record in fitted)
+    typical = float(np.median([abs(record["time_error"]) for record in fitted]))
+    print(f"fit: relative errors of {typical:.1%} in the median, {worst:.1%} at most")
+    _show(predicted, ["rows", "nnz", "kind", "k", "p50", "bytes_per_row"])
+    records.save_all(
+        folder / "fit.json", fitted, model=dataclasses.asdict(model), predicted=predicted
+    )
+
+
+def check(folder: pathlib.Path, options: Options) -> None:
+    """Compares the prediction with what was measured since."""
+    content = read_json(folder / "fit.json", "what --stage=fit writes")
+    measured = [r for r in load_indexes(folder) if r["rows"] == options.predict_rows]
+    sizes = {record["nnz"] for record in measured}
+    found = errors([r for r in content["predicted"] if r["nnz"] in sizes], measured)
+    if not found:
+        raise UsageError(f"--predict_rows={options.predict_rows}: expected indexes of that size")
+    _show(found, list(found[0]))
+    records.save_all(folder / "check.json", found)
+
+
+STAGES: dict[str, Callable[[pathlib.Path, Options], None]] = {
+    "index": index,
+    "spread": spread,
+    "fit": fit,
+    "check": check,
+}
+
+
+def load_indexes(folder: pathlib.Path) -> list[Record]:
+    """Reads the records of all indexes in a folder."""
+    found: list[Record] = []
+    for path in sorted(folder.glob("index_*.json")):
+        found += read_json(path, "what --stage=index writes")["records"]
+    if not found:
+        raise DataError(f"{folder}: expected records of --stage=index")
+    return found
+
+
+def _ks(rows: int) -> list[int]:
+    return [k for k in KS if k <= rows]
+
+
+def _show(found: list[Record], keys: list[str]) -> None:
+    def text(value: Any) -> str:
+        return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+    print(text_table(keys, [[text(record[key]) for key in keys] for record in found]), flush=True)
