@@ -1,12 +1,14 @@
 r"""Measures, fits and applies the cost model of search: see docs/cost_model.md.
 
+    python -m sparse_embed.experiments.cost_model --stage=build --rows=1000000 --nnz=32
     python -m sparse_embed.experiments.cost_model --stage=index --rows=1000000 --nnz=32
     python -m sparse_embed.experiments.cost_model --stage=fit
     python -m sparse_embed.experiments.cost_model --stage=plan
 
 Each stage reads what earlier ones wrote to `--cost_dir` and writes a file of its own there:
 
-    index   times and bytes of one index of made-up rows; run it for several --rows and --nnz
+    build   an index of made-up rows, in `--shard_dir`; run it for several --rows and --nnz
+    index   times and bytes of such an index, which is removed
     spread  the same queries on four shards: how much times differ between shards
     others  merging, exhaustive dense search and IVF-PQ
     fit     the model, from the indexes of 1, 3 and 10 million rows, and its prediction
@@ -23,8 +25,8 @@ from sparse_embed.flags.workload import DIMS, NNZ, NUM_THREADS, ROWS
 
 _STAGE = flags.DEFINE_enum("stage", None, list(cost_stages.STAGES), "What to do; see above.")
 _COST_DIR = flags.DEFINE_string("cost_dir", "results/cost_model", "Folder of the records.")
-_SHARD_FILE = flags.DEFINE_string(
-    "shard_file", "runs/cost_model.index", "Index file while it is measured; removed afterwards."
+_SHARD_DIR = flags.DEFINE_string(
+    "shard_dir", "runs/cost_model", "Folder of index files, which are removed once timed."
 )
 _COST_QUERIES = flags.DEFINE_integer(
     "cost_queries", 300, "Queries of each kind.", lower_bound=10, upper_bound=50_000
@@ -53,7 +55,7 @@ def main() -> None:
         raise UsageError(f"--stage is not given: expected one of {', '.join(cost_stages.STAGES)}")
     folder = app.writable_folder("cost_dir", _COST_DIR.value)
     options = cost_stages.Options(
-        shard_file=app.writable_file("shard_file", _SHARD_FILE.value, ".index"),
+        shard_dir=app.writable_folder("shard_dir", _SHARD_DIR.value),
         rows=ROWS.value,
         dims=DIMS.value,
         nnz=NNZ.value,

@@ -7,7 +7,9 @@ it takes longer, because the k-th best score, below which rows are left out, is 
 """
 
 import concurrent.futures
+import dataclasses
 import functools
+import json
 import pathlib
 from collections.abc import Iterator
 
@@ -16,6 +18,7 @@ import scipy.sparse
 
 from sparse_embed.common.other_load import OtherLoad
 from sparse_embed.common.progress import progress_bar
+from sparse_embed.common.reading import read_json
 from sparse_embed.experiments.benchmarks.search_speed import timed
 from sparse_embed.experiments.benchmarks.workload import make_workload, popularities
 from sparse_embed.experiments.evaluation.records import Record
@@ -23,67 +26,117 @@ from sparse_embed.retrieval import SparseIndex
 
 KINDS = ("near", "far")
 BATCH_ROWS = 100_000
-_FAR_SEED = 1 << 30  # of rows that no index holds
+_MOST_BATCHES = 100_000  # of a part: each has a seed of its own
+_FAR_SEED = 1 << 30  # no part has it
 _PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99)
 
 
-class Rows:
-    """Made-up rows in batches, and queries of both kinds.
+def batches(
+    rows: int, dims: int, nnz: int, queries: int, part: int = 0
+) -> Iterator[tuple[scipy.sparse.csr_array, scipy.sparse.csr_array]]:
+    """Yields batches of rows, and of the near queries: equally many from each batch.
 
     Args:
-        rows: how many.
+        rows: of all batches.
         dims: see `make_workload`.
         nnz: see `make_workload`.
-        queries: of each kind.
+        queries: of all batches.
         part: rows of other parts are others, of the same distribution.
     """
+    begins = range(0, rows, BATCH_ROWS)
+    shares = np.diff(np.linspace(0, queries, len(begins) + 1).astype(int))
+    for number, (begin, share) in enumerate(zip(begins, shares, strict=True)):
+        size, seed = min(BATCH_ROWS, rows - begin), part * _MOST_BATCHES + number
+        yield _make(size, dims, nnz, int(share), seed)
 
-    def __init__(self, rows: int, dims: int, nnz: int, queries: int, part: int = 0):
-        self.rows, self._queries, self._part = rows, queries, part
-        popularity = popularities(dims, np.random.default_rng(0))
-        self._make = functools.partial(
-            make_workload, dims=dims, nnz=nnz, signed=False, popularity=popularity
+
+def far_queries(dims: int, nnz: int, queries: int) -> scipy.sparse.csr_array:
+    """Queries of clusters that no part has; the same for all parts."""
+    return _make(0, dims, nnz, queries, _FAR_SEED)[1]
+
+
+def _make(
+    rows: int, dims: int, nnz: int, queries: int, seed: int
+) -> tuple[scipy.sparse.csr_array, scipy.sparse.csr_array]:
+    popularity = popularities(dims, np.random.default_rng(0))
+    return make_workload(rows, dims, nnz, queries, seed=seed, popularity=popularity)
+
+
+@dataclasses.dataclass(frozen=True)
+class Built:
+    """An index file as a shard has it, mapped, with queries for it.
+
+    Attributes:
+        index: the index.
+        queries: by kind, one row each.
+        row_nonzeros: mean of the rows.
+        build_seconds: making the rows up included.
+    """
+
+    index: SparseIndex
+    queries: dict[str, list[scipy.sparse.csr_array]]
+    row_nonzeros: float
+    build_seconds: float
+
+    @classmethod
+    def open(cls, path: pathlib.Path) -> "Built":
+        """Opens what `build` wrote."""
+        facts = read_json(_facts_path(path), "what --stage=build writes")
+        size = (facts["dims"], facts["nnz"], facts["queries"])
+        near = scipy.sparse.load_npz(_queries_path(path))
+        drawn = {"near": near, "far": far_queries(*size)}
+        return cls(
+            SparseIndex.load(path),
+            {
+                kind: [found[i : i + 1] for i in range(found.shape[0])]
+                for kind, found in drawn.items()
+            },
+            facts["row_nonzeros"],
+            facts["build_seconds"],
         )
-        self._near: list[scipy.sparse.csr_array] = []
-        self._nonzeros = 0
-
-    @property
-    def nonzeros(self) -> float:
-        """Mean non-zeros of a row, once the batches were taken."""
-        return self._nonzeros / self.rows
-
-    def batches(self) -> Iterator[scipy.sparse.csr_array]:
-        """Yields the rows, and keeps the near queries: equally many from each batch."""
-        begins = range(0, self.rows, BATCH_ROWS)
-        shares = np.diff(np.linspace(0, self._queries, len(begins) + 1).astype(int))
-        self._near, self._nonzeros = [], 0
-        for number, (begin, share) in enumerate(zip(begins, shares, strict=True)):
-            rows, queries = self._make(
-                min(BATCH_ROWS, self.rows - begin),
-                queries=int(share),
-                seed=self._part * 100_000 + number,
-            )
-            self._near.append(queries)
-            self._nonzeros += rows.nnz
-            yield rows
-
-    def queries(self, kind: str) -> list[scipy.sparse.csr_array]:
-        """The queries of a kind, one row each; near ones once the batches were taken."""
-        if kind == "near":
-            drawn = scipy.sparse.csr_array(scipy.sparse.vstack(self._near, format="csr"))
-        else:
-            drawn = self._make(0, queries=self._queries, seed=_FAR_SEED)[1]
-        return [drawn[i : i + 1] for i in range(drawn.shape[0])]
 
 
-def build(rows: Rows, path: pathlib.Path, num_threads: int) -> tuple[SparseIndex, float]:
-    """Builds and saves an index; returns it mapped, as a shard has it, and the seconds to build."""
+def build(
+    path: pathlib.Path,
+    rows: int,
+    dims: int,
+    nnz: int,
+    queries: int,
+    num_threads: int,
+    part: int = 0,
+) -> None:
+    """Builds an index and saves it, with its near queries and facts in files beside it."""
+    near: list[scipy.sparse.csr_array] = []
+    nonzeros = 0
+
+    def stream() -> Iterator[scipy.sparse.csr_array]:
+        nonlocal nonzeros
+        for batch, asked in batches(rows, dims, nnz, queries, part):
+            near.append(asked)
+            nonzeros += batch.nnz
+            yield batch
+
     index, seconds = timed(
-        lambda: SparseIndex.build(rows.batches(), num_threads=num_threads, progress=True)
+        lambda: SparseIndex.build(stream(), num_threads=num_threads, progress=True)
     )
     index.save(path)
-    del index
-    return SparseIndex.load(path), seconds
+    facts = {"dims": dims, "nnz": nnz, "queries": queries, "build_seconds": seconds}
+    scipy.sparse.save_npz(_queries_path(path), scipy.sparse.vstack(near, format="csr"))
+    _facts_path(path).write_text(json.dumps(facts | {"row_nonzeros": nonzeros / rows}))
+
+
+def remove(path: pathlib.Path) -> None:
+    """Removes what `build` wrote."""
+    for file in (path, _queries_path(path), _facts_path(path)):
+        file.unlink(missing_ok=True)
+
+
+def _queries_path(path: pathlib.Path) -> pathlib.Path:
+    return path.with_suffix(".queries.npz")
+
+
+def _facts_path(path: pathlib.Path) -> pathlib.Path:
+    return path.with_suffix(".facts.json")
 
 
 def times(
@@ -119,64 +172,47 @@ def busy_ratio(index: SparseIndex, queries: list[scipy.sparse.csr_array], k: int
         return float(np.mean(list(pool.map(median, range(2))))) / alone
 
 
-def measure_index(
-    path: pathlib.Path,
-    rows: Rows,
-    ks: list[int],
-    rounds: int,
-    num_threads: int,
-) -> list[Record]:
-    """Builds one index and returns a record per kind of query and k.
+def measure_index(path: pathlib.Path, ks: list[int], rounds: int) -> list[Record]:
+    """Times an index that `build` wrote: a record per kind of query and k.
 
     Args:
-        path: the index file, which is removed at the end.
-        rows: what to index.
+        path: the index file.
         ks: results per query.
         rounds: see `times`.
-        num_threads: threads that build.
     """
-    try:
-        index, seconds = build(rows, path, num_threads)
-        queries = {kind: rows.queries(kind) for kind in KINDS}
-        with OtherLoad() as load:
-            taken = times(index, queries, ks, rounds)
-        found: list[Record] = []
-        for (kind, k), each in taken.items():
-            asked = scipy.sparse.csr_array(scipy.sparse.vstack(queries[kind]))
-            found.append(
-                {
-                    "rows": rows.rows,
-                    "kind": kind,
-                    "k": k,
-                    "flops_per_row": float(index.flops(asked).mean() / rows.rows),
-                    "nonzeros": float(asked.nnz / asked.shape[0]),
-                    "row_nonzeros": rows.nonzeros,
-                    "bytes_per_row": index.nbytes / rows.rows,
-                    "build_seconds": seconds,
-                    "other_load": load.cores,
-                    "busy_ratio": busy_ratio(index, queries[kind], k),
-                    **percentiles(each),
-                }
-            )
-        return found
-    finally:
-        path.unlink(missing_ok=True)
+    built = Built.open(path)
+    index, rows = built.index, built.index.shape[0]
+    with OtherLoad() as load:
+        taken = times(index, built.queries, ks, rounds)
+    found: list[Record] = []
+    for (kind, k), each in taken.items():
+        asked = scipy.sparse.csr_array(scipy.sparse.vstack(built.queries[kind], format="csr"))
+        found.append(
+            {
+                "rows": rows,
+                "dims": index.shape[1],
+                "kind": kind,
+                "k": k,
+                "flops_per_row": float(index.flops(asked).mean() / rows),
+                "nonzeros": float(asked.nnz / asked.shape[0]),
+                "row_nonzeros": built.row_nonzeros,
+                "bytes_per_row": index.nbytes / rows,
+                "build_seconds": built.build_seconds,
+                "other_load": load.cores,
+                "busy_ratio": busy_ratio(index, built.queries[kind], k),
+                **percentiles(each),
+            }
+        )
+    return found
 
 
-def measure_spread(
-    path: pathlib.Path, shards: list[Rows], ks: list[int], rounds: int, num_threads: int
-) -> dict[int, np.ndarray]:
+def measure_spread(paths: list[pathlib.Path], ks: list[int], rounds: int) -> dict[int, np.ndarray]:
     """Seconds of the same far queries on shards of equal size: (queries, shards) by k."""
-    columns: dict[int, list[np.ndarray]] = {k: [] for k in ks}
-    for rows in shards:
-        try:
-            index, _ = build(rows, path, num_threads)
-            taken = times(index, {"far": rows.queries("far")}, ks, rounds)
-        finally:
-            path.unlink(missing_ok=True)
-        for k in ks:
-            columns[k].append(taken["far", k])
-    return {k: np.stack(found, axis=1) for k, found in columns.items()}
+    found = []
+    for path in paths:
+        built = Built.open(path)
+        found.append(times(built.index, {"far": built.queries["far"]}, ks, rounds))
+    return {k: np.stack([taken["far", k] for taken in found], axis=1) for k in ks}
 
 
 def percentiles(taken: np.ndarray) -> Record:

@@ -9,8 +9,8 @@ multiply-adds per row (what Algorithm 1 would do) and k results is a sum of term
     candidates   c3 z sqrt(n k)     rows whose bound reaches the k-th best score are scored exactly
     results      c4 z k             and so are the results themselves
 
-The number of candidates lies between k, for perfect bounds, and n, for useless ones; their geometric
-mean is what the square root stands for. Relative errors are what is made small, so that short times
+The number of candidates lies between k, for perfect bounds, and n, for useless ones: the square
+root stands for the geometric mean. Relative errors are what is made small, so that short times
 count as much as long ones.
 """
 

@@ -23,7 +23,7 @@ SHARDS_MEASURED = 4
 class Options:
     """What the stages are told; the flags of the script explain each."""
 
-    shard_file: pathlib.Path
+    shard_dir: pathlib.Path
     rows: int
     dims: int
     nnz: int
@@ -37,27 +37,30 @@ class Options:
     workers: int
 
 
+def build(folder: pathlib.Path, options: Options) -> None:
+    """Builds one index."""
+    del folder  # there is no record yet
+    _build(options, 0)
+
+
 def index(folder: pathlib.Path, options: Options) -> None:
-    """Measures one index."""
-    rows = cost_measure.Rows(options.rows, options.dims, options.nnz, options.queries)
-    found = cost_measure.measure_index(
-        options.shard_file, rows, _ks(options.rows), options.rounds, options.num_threads
-    )
-    found = [{"nnz": options.nnz, "dims": options.dims, **record} for record in found]
+    """Times one index, and removes it."""
+    path = _shard(options, 0)
+    found = cost_measure.measure_index(path, _ks(options.rows), options.rounds)
+    found = [{"nnz": options.nnz, **record} for record in found]
     _show(found, ["rows", "nnz", "kind", "k", "flops_per_row", "bytes_per_row", "p50", "p99"])
-    path = folder / f"index_{options.rows}_{options.nnz}.json"
-    records.save_all(path, found, queries=options.queries, rounds=options.rounds)
+    name = f"index_{options.rows}_{options.nnz}.json"
+    records.save_all(folder / name, found, queries=options.queries, rounds=options.rounds)
+    cost_measure.remove(path)
 
 
 def spread(folder: pathlib.Path, options: Options) -> None:
-    """Measures the same queries on several shards."""
-    shards = [
-        cost_measure.Rows(options.rows, options.dims, options.nnz, options.queries, part)
-        for part in range(SHARDS_MEASURED)
-    ]
-    taken = cost_measure.measure_spread(
-        options.shard_file, shards, _ks(options.rows), options.rounds, options.num_threads
-    )
+    """Times the same queries on several shards, builds and removes them."""
+    parts = range(1, 1 + SHARDS_MEASURED)
+    for part in parts:
+        _build(options, part)
+    paths = [_shard(options, part) for part in parts]
+    taken = cost_measure.measure_spread(paths, _ks(options.rows), options.rounds)
     found: list[Record] = [
         {
             "rows": options.rows,
@@ -70,6 +73,8 @@ def spread(folder: pathlib.Path, options: Options) -> None:
     ]
     _show(found, ["rows", "nnz", "k", "p50", "p99"])
     records.save_all(folder / "spread.json", found)
+    for path in paths:
+        cost_measure.remove(path)
 
 
 def fit(folder: pathlib.Path, options: Options) -> None:
@@ -104,6 +109,7 @@ def check(folder: pathlib.Path, options: Options) -> None:
 
 
 STAGES: dict[str, Callable[[pathlib.Path, Options], None]] = {
+    "build": build,
     "index": index,
     "spread": spread,
     "fit": fit,
@@ -119,6 +125,15 @@ def load_indexes(folder: pathlib.Path) -> list[Record]:
     if not found:
         raise DataError(f"{folder}: expected records of --stage=index")
     return found
+
+
+def _shard(options: Options, part: int) -> pathlib.Path:
+    return options.shard_dir / f"{options.rows}_{options.nnz}_{part}.index"
+
+
+def _build(options: Options, part: int) -> None:
+    sizes = (options.rows, options.dims, options.nnz, options.queries)
+    cost_measure.build(_shard(options, part), *sizes, options.num_threads, part)
 
 
 def _ks(rows: int) -> list[int]:
