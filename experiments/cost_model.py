@@ -13,7 +13,8 @@ Each stage reads what earlier ones wrote to `--cost_dir` and writes a file of it
     others  merging, exhaustive dense search and IVF-PQ
     fit     the model, from the indexes of 1, 3 and 10 million rows, and its prediction
     check   the prediction against the indexes of --predict_rows rows
-    plan    100 million and a billion rows: shards, memory, latency, cores; tables and a figure
+    plan    100 million and a billion rows: shards, memory, latency, cores; a figure, and tables,
+            which go between the marks of the page --output
 """
 
 from absl import flags
@@ -21,6 +22,7 @@ from absl import flags
 from sparse_embed.common.failures import UsageError
 from sparse_embed.experiments.benchmarks import cost_stages
 from sparse_embed.flags import app
+from sparse_embed.flags.output import OUTPUT
 from sparse_embed.flags.workload import DIMS, NNZ, NUM_THREADS, ROWS
 
 _STAGE = flags.DEFINE_enum("stage", None, list(cost_stages.STAGES), "What to do; see above.")
@@ -67,6 +69,7 @@ def main() -> None:
         call_ms=_CALL.value,
         gigabits=_GIGABITS.value,
         workers=_WORKERS.value,
+        page=app.writable_file("output", OUTPUT.value, ".md") if OUTPUT.value else None,
     )
     cost_stages.STAGES[_STAGE.value](folder, options)
 

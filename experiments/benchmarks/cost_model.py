@@ -15,7 +15,8 @@ count as much as long ones.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import scipy.optimize
@@ -126,6 +127,12 @@ class Fit:
             {kind: TimeModel.fit([r for r in records if r["kind"] == kind]) for kind in kinds},
             BytesModel.fit(records),
         )
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> "Fit":
+        """Makes it of what `dataclasses.asdict` gave."""
+        times = {kind: TimeModel(**model) for kind, model in content["times"].items()}
+        return cls(times, BytesModel(**content["size"]))
 
     def predict(self, record: Record, rows: int) -> Record:
         """What a record's setting should take with other rows of the same distribution."""

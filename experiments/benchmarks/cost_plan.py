@@ -22,7 +22,7 @@ from sparse_embed.experiments.evaluation.records import Record
 
 MOST_BUSY = 0.6
 RESULT_BYTES = 12  # a float32 score and an int64 id
-_SIMULATED = 4000  # queries
+SIMULATED = 4000  # queries
 _WARM = 500  # of them, before queues are as long as they become
 
 
@@ -72,6 +72,26 @@ class Setting:
     row_nonzeros: float
     k: int
 
+    @classmethod
+    def of(cls, record: Record) -> "Setting":
+        """Takes it from what was measured."""
+        return cls(**{field.name: record[field.name] for field in dataclasses.fields(cls)})
+
+
+@dataclasses.dataclass(frozen=True)
+class Site:
+    """The machines.
+
+    Attributes:
+        workers: cores of each replica of a shard.
+        busy_ratio: how many times longer a query takes while other cores search.
+        caller: what is added to the slowest shard.
+    """
+
+    workers: int
+    busy_ratio: float
+    caller: Caller
+
 
 def plan(
     fit: Fit,
@@ -79,10 +99,8 @@ def plan(
     rows: int,
     shard_rows: int,
     rate: float,
-    workers: int,
     spread: Spread,
-    busy_ratio: float,
-    caller: Caller,
+    site: Site,
     seed: int = 0,
 ) -> Record:
     """What one setting takes: shards, replicas, cores, memory and the latency of a query.
@@ -93,10 +111,8 @@ def plan(
         rows: in all shards.
         shard_rows: of each shard.
         rate: queries per second.
-        workers: cores of each replica of a shard.
         spread: how times vary around the median.
-        busy_ratio: how many times longer a query takes while other cores search.
-        caller: what is added to the slowest shard.
+        site: the machines.
         seed: of the simulation.
     """
     check_number("rows", rows, integer=True, minimum=1)
@@ -106,12 +122,12 @@ def plan(
     shards = math.ceil(rows / shard_rows)
     kind = "far" if shards > 1 else "near"
     asked = (setting.flops_per_row, setting.nonzeros, setting.k)
-    median = busy_ratio * fit.times[kind].milliseconds(rows / shards, *asked) / 1e3
-    service = median * spread.draw(_SIMULATED, shards, rng)
+    median = site.busy_ratio * fit.times[kind].milliseconds(rows / shards, *asked) / 1e3
+    service = median * spread.draw(SIMULATED, shards, rng)
     work = float(service.mean())  # seconds of a core, per query and shard
-    replicas = max(1, math.ceil(rate * work / (MOST_BUSY * workers)))
-    taken = latencies(service, rate / replicas, workers, rng)[_WARM:]
-    added = caller.milliseconds(shards, setting.k)
+    replicas = max(1, math.ceil(rate * work / (MOST_BUSY * site.workers)))
+    taken = latencies(service, rate / replicas, site.workers, rng)[_WARM:]
+    added = site.caller.milliseconds(shards, setting.k)
     idle = 1e3 * service.max(axis=1) + added
     queued = 1e3 * taken + added
     return {
@@ -120,7 +136,7 @@ def plan(
         "k": setting.k,
         "rate": rate,
         "replicas": replicas,
-        "cores": shards * replicas * workers,
+        "cores": shards * replicas * site.workers,
         "gigabytes": replicas * rows * fit.size.bytes(setting.row_nonzeros) / 1e9,
         "gigabytes_per_shard": rows / shards * fit.size.bytes(setting.row_nonzeros) / 1e9,
         "shard_p50": 1e3 * median,

@@ -7,16 +7,27 @@ from typing import Any
 
 import numpy as np
 
-from sparse_embed.common.failures import DataError, UsageError
+from sparse_embed.common.failures import UsageError
 from sparse_embed.common.reading import read_json
-from sparse_embed.experiments.benchmarks import cost_measure
+from sparse_embed.experiments.benchmarks import (
+    cost_measure,
+    cost_plan,
+    cost_report,
+    cost_rivals,
+)
 from sparse_embed.experiments.benchmarks.cost_model import FIT_ROWS, Fit, errors
+from sparse_embed.experiments.benchmarks.shard_queue import Spread
 from sparse_embed.experiments.evaluation import records
 from sparse_embed.experiments.evaluation.records import Record
+from sparse_embed.experiments.reporting.markdown import put_between_marks
 from sparse_embed.experiments.reporting.text_table import text_table
 
 KS = [10, 100, 1000]
 SHARDS_MEASURED = 4
+RIVAL_QUERIES = 128
+PLANNED_ROWS = (100_000_000, 1_000_000_000)
+SHARD_ROWS = (5_000_000, 10_000_000, 20_000_000)
+RATES = (10.0, 100.0, 1000.0)  # queries per second
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +46,7 @@ class Options:
     call_ms: float
     gigabits: float
     workers: int
+    page: pathlib.Path | None
 
 
 def build(folder: pathlib.Path, options: Options) -> None:
@@ -79,7 +91,7 @@ def spread(folder: pathlib.Path, options: Options) -> None:
 
 def fit(folder: pathlib.Path, options: Options) -> None:
     """Fits the model, and predicts what was not measured yet."""
-    measured = load_indexes(folder)
+    measured = cost_report.load_indexes(folder)
     base = [record for record in measured if record["rows"] in FIT_ROWS]
     if {record["rows"] for record in base} != set(FIT_ROWS):
         raise UsageError(f"--cost_dir={folder}: expected indexes of {FIT_ROWS} rows")
@@ -99,7 +111,7 @@ def fit(folder: pathlib.Path, options: Options) -> None:
 def check(folder: pathlib.Path, options: Options) -> None:
     """Compares the prediction with what was measured since."""
     content = read_json(folder / "fit.json", "what --stage=fit writes")
-    measured = [r for r in load_indexes(folder) if r["rows"] == options.predict_rows]
+    measured = [r for r in cost_report.load_indexes(folder) if r["rows"] == options.predict_rows]
     sizes = {record["nnz"] for record in measured}
     found = errors([r for r in content["predicted"] if r["nnz"] in sizes], measured)
     if not found:
@@ -108,23 +120,82 @@ def check(folder: pathlib.Path, options: Options) -> None:
     records.save_all(folder / "check.json", found)
 
 
+def others(folder: pathlib.Path, options: Options) -> None:
+    """Times merging, and the rivals at `rows` rows."""
+    merging = cost_measure.measure_merge([2, 10, 50, 200, 1000], KS)
+    _show(merging, ["shards", "k", "milliseconds"])
+    sizes = (options.rows, options.dims, options.nnz, RIVAL_QUERIES, KS[0], options.num_threads)
+    found = cost_rivals.measure(*sizes)
+    for record in found:
+        print(record)
+    records.save_all(folder / "others.json", found, merge=merging)
+
+
+def plan(folder: pathlib.Path, options: Options) -> None:
+    """Applies the model to more rows: `plan.json`, a figure, and tables in the page."""
+    model = Fit.from_json(read_json(folder / "fit.json", "what --stage=fit writes")["model"])
+    own = [
+        record
+        for record in cost_report.load_indexes(folder)
+        if (record["rows"], record["nnz"]) == (max(FIT_ROWS), options.nnz)
+    ]
+    if not own:
+        raise UsageError(f"--nnz={options.nnz}: expected one that was measured")
+    settings = {r["k"]: cost_plan.Setting.of(r) for r in own if r["kind"] == "far"}
+    busy_ratio = max(1.0, float(np.median([record["busy_ratio"] for record in own])))
+    measured = read_json(folder / "spread.json", "what --stage=spread writes")["records"]
+    spreads = {r["k"]: Spread(np.array(r["microseconds"]) / 1e6) for r in measured}
+    rivals = read_json(folder / "others.json", "what --stage=others writes")
+    caller = cost_plan.Caller(
+        options.round_trip_ms,
+        options.call_ms,
+        options.gigabits,
+        cost_plan.MergeModel.fit(rivals["merge"]),
+    )
+    site = cost_plan.Site(options.workers, busy_ratio, caller)
+    found = [
+        cost_plan.plan(model, settings[k], rows, shard_rows, rate, spreads[k], site)
+        for rows in PLANNED_ROWS
+        for shard_rows in SHARD_ROWS
+        for k in KS
+        for rate in RATES
+    ]
+    k = KS[0]
+    dense = cost_rivals.Dense.of(rivals["records"])
+    ivfpq = cost_rivals.IVFPQ.of(rivals["records"])
+    compared = [
+        record
+        for rows in PLANNED_ROWS
+        for record in cost_plan.compare(
+            model, settings[k], rows, SHARD_ROWS[1], spreads[k], dense, ivfpq
+        )
+    ]
+    records.save_all(
+        folder / "plan.json",
+        found,
+        nnz=options.nnz,
+        site=dataclasses.asdict(site),
+        dense=dataclasses.asdict(dense),
+        ivfpq=dataclasses.asdict(ivfpq),
+        compared=compared,
+    )
+    cost_report.draw(folder, folder / "cost_model.png")
+    text = cost_report.markdown(folder)
+    print(text)
+    if options.page:
+        page = options.page.read_text() if options.page.exists() else ""
+        options.page.write_text(put_between_marks(page, text))
+
+
 STAGES: dict[str, Callable[[pathlib.Path, Options], None]] = {
     "build": build,
     "index": index,
     "spread": spread,
+    "others": others,
     "fit": fit,
     "check": check,
+    "plan": plan,
 }
-
-
-def load_indexes(folder: pathlib.Path) -> list[Record]:
-    """Reads the records of all indexes in a folder."""
-    found: list[Record] = []
-    for path in sorted(folder.glob("index_*.json")):
-        found += read_json(path, "what --stage=index writes")["records"]
-    if not found:
-        raise DataError(f"{folder}: expected records of --stage=index")
-    return found
 
 
 def _shard(options: Options, part: int) -> pathlib.Path:
