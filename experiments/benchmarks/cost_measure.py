@@ -4,19 +4,27 @@ Rows of all sizes are of one distribution: batches of one workload, with the sam
 dimensions. There are two kinds of queries. *Near* ones have their cluster among the rows, as in one
 index that holds everything. *Far* ones have it elsewhere: that is what most of many shards see, and
 it takes longer, because the k-th best score, below which rows are left out, is lower.
+
+Queries are timed one at a time on one core, while the other cores search the same index: they share
+the bandwidth of the memory and the last cache, and a shard in use has no idle cores. What counts is
+the time that the core works, not what it spends on other processes.
 """
 
-import concurrent.futures
+import contextlib
 import dataclasses
 import functools
+import itertools
 import json
+import multiprocessing
+import os
 import pathlib
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import scipy.sparse
 
-from sparse_embed.common.other_load import OtherLoad
 from sparse_embed.common.progress import progress_bar
 from sparse_embed.common.reading import read_json
 from sparse_embed.experiments.benchmarks.search_speed import timed
@@ -24,7 +32,7 @@ from sparse_embed.experiments.benchmarks.workload import make_workload, populari
 from sparse_embed.experiments.evaluation.records import Record
 from sparse_embed.retrieval import SparseIndex
 
-KINDS = ("near", "far")
+KS = [10, 100, 1000]
 BATCH_ROWS = 100_000
 _MOST_BATCHES = 100_000  # of a part: each has a seed of its own
 _FAR_SEED = 1 << 30  # no part has it
@@ -79,18 +87,19 @@ class Built:
     build_seconds: float
 
     @classmethod
-    def open(cls, path: pathlib.Path) -> "Built":
-        """Opens what `build` wrote."""
+    def open(cls, path: pathlib.Path, most: int | None = None) -> "Built":
+        """Opens what `build` wrote, with at most so many queries of each kind."""
         facts = read_json(_facts_path(path), "what --stage=build writes")
         size = (facts["dims"], facts["nnz"], facts["queries"])
         near = scipy.sparse.load_npz(_queries_path(path))
         drawn = {"near": near, "far": far_queries(*size)}
+        chosen = {
+            kind: np.unique(np.linspace(0, found.shape[0] - 1, most or found.shape[0]).astype(int))
+            for kind, found in drawn.items()
+        }
         return cls(
             SparseIndex.load(path),
-            {
-                kind: [found[i : i + 1] for i in range(found.shape[0])]
-                for kind, found in drawn.items()
-            },
+            {kind: [drawn[kind][i : i + 1] for i in places] for kind, places in chosen.items()},
             facts["row_nonzeros"],
             facts["build_seconds"],
         )
@@ -139,6 +148,13 @@ def _facts_path(path: pathlib.Path) -> pathlib.Path:
     return path.with_suffix(".facts.json")
 
 
+def core_seconds(search: Callable[[], Any]) -> float:
+    """Seconds that this thread's core works on a search; other processes' turns do not count."""
+    begin = time.thread_time()
+    search()
+    return time.thread_time() - begin
+
+
 def times(
     index: SparseIndex,
     queries: dict[str, list[scipy.sparse.csr_array]],
@@ -155,34 +171,51 @@ def times(
     }
     for number in progress_bar(range(rounds + 1), unit="rounds"):
         for (kind, k), found in taken.items():
-            seconds = [timed(functools.partial(index.search, q, k))[1] for q in queries[kind]]
+            seconds = [core_seconds(functools.partial(index.search, q, k)) for q in queries[kind]]
             if number > 0:
                 found.append(seconds)
     return {case: np.median(found, axis=0) for case, found in taken.items()}
 
 
-def busy_ratio(index: SparseIndex, queries: list[scipy.sparse.csr_array], k: int) -> float:
-    """How many times longer a query takes while another thread searches too."""
+@contextlib.contextmanager
+def busy_cores(path: pathlib.Path) -> Iterator[None]:
+    """Keeps all other cores busy with searches of the same file, as those of a busy shard are."""
+    others = (os.cpu_count() or 1) - 1
+    processes = [
+        multiprocessing.get_context("spawn").Process(
+            target=_search_forever, args=(path,), daemon=True
+        )
+        for _ in range(others)
+    ]
+    for process in processes:
+        process.start()
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.terminate()
+            process.join()
 
-    def median(_: int = 0) -> float:
-        return float(np.median([timed(functools.partial(index.search, q, k))[1] for q in queries]))
 
-    alone = median()
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        return float(np.mean(list(pool.map(median, range(2))))) / alone
+def _search_forever(path: pathlib.Path) -> None:
+    os.nice(19)  # it is to fill idle cores, not to take turns with what is timed
+    built = Built.open(path)
+    for query, k in itertools.cycle(itertools.product(built.queries["far"], KS)):
+        built.index.search(query, k)
 
 
-def measure_index(path: pathlib.Path, ks: list[int], rounds: int) -> list[Record]:
+def measure_index(path: pathlib.Path, ks: list[int], queries: int, rounds: int) -> list[Record]:
     """Times an index that `build` wrote: a record per kind of query and k.
 
     Args:
         path: the index file.
         ks: results per query.
+        queries: of each kind, at most.
         rounds: see `times`.
     """
-    built = Built.open(path)
+    built = Built.open(path, queries)
     index, rows = built.index, built.index.shape[0]
-    with OtherLoad() as load:
+    with busy_cores(path):
         taken = times(index, built.queries, ks, rounds)
     found: list[Record] = []
     for (kind, k), each in taken.items():
@@ -198,8 +231,6 @@ def measure_index(path: pathlib.Path, ks: list[int], rounds: int) -> list[Record
                 "row_nonzeros": built.row_nonzeros,
                 "bytes_per_row": index.nbytes / rows,
                 "build_seconds": built.build_seconds,
-                "other_load": load.cores,
-                "busy_ratio": busy_ratio(index, built.queries[kind], k),
                 **percentiles(each),
             }
         )
@@ -211,7 +242,8 @@ def measure_spread(paths: list[pathlib.Path], ks: list[int], rounds: int) -> dic
     found = []
     for path in paths:
         built = Built.open(path)
-        found.append(times(built.index, {"far": built.queries["far"]}, ks, rounds))
+        with busy_cores(path):
+            found.append(times(built.index, {"far": built.queries["far"]}, ks, rounds))
     return {k: np.stack([taken["far", k] for taken in found], axis=1) for k in ks}
 
 

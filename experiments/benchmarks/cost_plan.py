@@ -5,8 +5,7 @@ work, and what the caller adds:
 
     round trip + call * shards + bytes of the results / bandwidth + merge
 
-Shards are replicated until no worker is busy for more than `MOST_BUSY` of the time. While all cores
-of a machine search, each is slower than one alone (`busy_ratio`, measured).
+Shards are replicated until no worker is busy for more than `MOST_BUSY` of the time.
 """
 
 import dataclasses
@@ -84,12 +83,10 @@ class Site:
 
     Attributes:
         workers: cores of each replica of a shard.
-        busy_ratio: how many times longer a query takes while other cores search.
         caller: what is added to the slowest shard.
     """
 
     workers: int
-    busy_ratio: float
     caller: Caller
 
 
@@ -122,7 +119,7 @@ def plan(
     shards = math.ceil(rows / shard_rows)
     kind = "far" if shards > 1 else "near"
     asked = (setting.flops_per_row, setting.nonzeros, setting.k)
-    median = site.busy_ratio * fit.times[kind].milliseconds(rows / shards, *asked) / 1e3
+    median = fit.times[kind].milliseconds(rows / shards, *asked) / 1e3
     service = median * spread.draw(SIMULATED, shards, rng)
     work = float(service.mean())  # seconds of a core, per query and shard
     replicas = max(1, math.ceil(rate * work / (MOST_BUSY * site.workers)))

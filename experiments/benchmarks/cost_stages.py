@@ -15,6 +15,7 @@ from sparse_embed.experiments.benchmarks import (
     cost_report,
     cost_rivals,
 )
+from sparse_embed.experiments.benchmarks.cost_measure import KS
 from sparse_embed.experiments.benchmarks.cost_model import FIT_ROWS, Fit, errors
 from sparse_embed.experiments.benchmarks.shard_queue import Spread
 from sparse_embed.experiments.evaluation import records
@@ -22,7 +23,6 @@ from sparse_embed.experiments.evaluation.records import Record
 from sparse_embed.experiments.reporting.markdown import put_between_marks
 from sparse_embed.experiments.reporting.text_table import text_table
 
-KS = [10, 100, 1000]
 SHARDS_MEASURED = 4
 RIVAL_QUERIES = 128
 PLANNED_ROWS = (100_000_000, 1_000_000_000)
@@ -58,7 +58,8 @@ def build(folder: pathlib.Path, options: Options) -> None:
 def index(folder: pathlib.Path, options: Options) -> None:
     """Times one index, and removes it."""
     path = _shard(options, 0)
-    found = cost_measure.measure_index(path, _ks(options.rows), options.rounds)
+    sizes = (options.queries, options.rounds)
+    found = cost_measure.measure_index(path, _ks(options.rows), *sizes)
     found = [{"nnz": options.nnz, **record} for record in found]
     _show(found, ["rows", "nnz", "kind", "k", "flops_per_row", "bytes_per_row", "p50", "p99"])
     name = f"index_{options.rows}_{options.nnz}.json"
@@ -142,7 +143,6 @@ def plan(folder: pathlib.Path, options: Options) -> None:
     if not own:
         raise UsageError(f"--nnz={options.nnz}: expected one that was measured")
     settings = {r["k"]: cost_plan.Setting.of(r) for r in own if r["kind"] == "far"}
-    busy_ratio = max(1.0, float(np.median([record["busy_ratio"] for record in own])))
     measured = read_json(folder / "spread.json", "what --stage=spread writes")["records"]
     spreads = {r["k"]: Spread(np.array(r["microseconds"]) / 1e6) for r in measured}
     rivals = read_json(folder / "others.json", "what --stage=others writes")
@@ -152,7 +152,7 @@ def plan(folder: pathlib.Path, options: Options) -> None:
         options.gigabits,
         cost_plan.MergeModel.fit(rivals["merge"]),
     )
-    site = cost_plan.Site(options.workers, busy_ratio, caller)
+    site = cost_plan.Site(options.workers, caller)
     found = [
         cost_plan.plan(model, settings[k], rows, shard_rows, rate, spreads[k], site)
         for rows in PLANNED_ROWS

@@ -46,7 +46,6 @@ def measurements(noise=0.0, rows=FIT_ROWS):
                             **{"rows": count, "nnz": nnz, "kind": kind, "k": k, "p50": taken},
                             **{"flops_per_row": flops, "nonzeros": nnz, "row_nonzeros": nnz},
                             **{"bytes_per_row": 12 + 13 * nnz, "p99": 3 * taken},
-                            "busy_ratio": 1.25,
                         }
                     )
     return found
@@ -170,9 +169,9 @@ def test_merge_is_that_of_one_index():
     np.testing.assert_array_equal(found[1], ids[0])
 
 
-def site(workers=2, ratio=1.0):
+def site(workers=2):
     caller = cost_plan.Caller(1.0, 0.1, 10.0, cost_plan.MergeModel(0.05, 1e-4))
-    return cost_plan.Site(workers, ratio, caller)
+    return cost_plan.Site(workers, caller)
 
 
 def test_plan_by_hand():
@@ -200,9 +199,9 @@ def test_plan_by_hand():
 def test_one_shard_needs_no_network_and_has_its_neighbours():
     fit, spread = Fit.of(measurements()), Spread(np.ones((10, 4)))
     setting = cost_plan.Setting(1.0, 32, 32, 10)
-    found = cost_plan.plan(fit, setting, 5_000_000, 10_000_000, 1.0, spread, site(ratio=1.5))
+    found = cost_plan.plan(fit, setting, 5_000_000, 10_000_000, 1.0, spread, site())
     near = fit.times["near"].milliseconds(5_000_000, 1.0, 32, 10)
-    assert found["idle_p50"] == pytest.approx(1.5 * near)
+    assert found["idle_p50"] == pytest.approx(near)
 
 
 def rival_records():
