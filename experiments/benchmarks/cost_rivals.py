@@ -13,8 +13,8 @@ from sparse_embed.experiments.evaluation.records import Record
 from sparse_embed.retrieval import BASELINES, DenseSearch, IVFPQSearch
 
 DENSE_BATCH = 64  # queries of a call: a matrix product reads the rows once for all of them
-_NPROBES = (16, 64, 256, 1024)
-_NLISTS = (1024, 4096)
+_NPROBES = (4, 16, 64, 256)
+_NLISTS = (256, 1024)
 _ENOUGH = 0.01  # recall that more lists would add
 
 
