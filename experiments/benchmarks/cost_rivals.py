@@ -90,8 +90,8 @@ class Dense:
     def of(cls, records: list[Record]) -> "Dense":
         """Takes it from the records of `measure`."""
         one, many = [record for record in records if record["method"] == "dense"]
-        per_row = [1e3 * record["milliseconds"] / record["rows"] for record in (one, many)]
-        return cls(*per_row, one["bytes_per_row"])
+        alone, batched = (1e3 * r["milliseconds"] / r["rows"] for r in (one, many))
+        return cls(alone, batched, one["bytes_per_row"])
 
     def milliseconds(self, rows: int, batch: bool = False) -> float:
         """Time of a query on one thread, alone or in a batch."""
