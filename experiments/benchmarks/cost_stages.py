@@ -1,6 +1,7 @@
 """The stages of the cost model: each reads records of earlier ones, and writes its own."""
 
 import dataclasses
+import os
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -183,6 +184,8 @@ def plan(folder: pathlib.Path, options: Options) -> None:
     text = cost_report.markdown(folder)
     print(text)
     if options.page:
+        picture = os.path.relpath(folder / "cost_model.png", options.page.parent)
+        text = f"![time per query and latency of many shards]({picture})\n\n{text}"
         page = options.page.read_text() if options.page.exists() else ""
         options.page.write_text(put_between_marks(page, text))
 

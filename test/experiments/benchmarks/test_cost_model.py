@@ -282,6 +282,7 @@ def test_all_stages(tmp_path, monkeypatch):
     page = (tmp_path / "page.md").read_text()
     assert page.startswith("Before")
     assert "### 1,000,000,000 rows" in page
+    assert "(records/cost_model.png)" in page
     assert "old" not in page
 
 
