@@ -223,7 +223,7 @@ def _rivals(split: Split, num_threads: int, size: float) -> Iterator[tuple[str, 
     if (kept := int(size) // 4) < dims:
         yield "PCA, equal bytes", PCASearch(dense, kept)
     lists = max(1, min(256, rows // 39))
-    for m in (codes for codes in (32, 64, 128, 192) if dims % codes == 0):
+    for m in (codes for codes in (64, 128) if dims % codes == 0):
         search = IVFPQSearch(dense, nlist=lists, m=m, nprobe=lists // 4, num_threads=num_threads)
         yield f"IVF-PQ, {m} codes, a quarter of {lists} lists", search
     for links in (8, 16):
