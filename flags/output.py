@@ -7,6 +7,13 @@ from sparse_embed.flags.shared import defined_on_import
 __getattr__ = defined_on_import(
     globals(),
     {
+        "ENCODER": lambda: flags.DEFINE_enum(
+            "encoder",
+            "keras",
+            ["keras", "saved_model", "litert", "litert_float16", "litert_int8"],
+            "Which file of the run is the encoder: keras is the one that train writes, "
+            "export_encoder writes the others.",
+        ),
         "MODEL_DIR": lambda: flags.DEFINE_string(
             "model_dir",
             None,
