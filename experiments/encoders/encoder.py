@@ -56,6 +56,12 @@ class Encoder:
     is_sparse: bool
     function: Callable[[np.ndarray], np.ndarray] = dataclasses.field(repr=False)
 
+    @property
+    def files(self) -> list[pathlib.Path]:
+        """All files of the encoder: one, or those of a SavedModel."""
+        files = sorted(self.path.rglob("*")) if self.path.is_dir() else [self.path]
+        return [file for file in files if file.is_file()]
+
     def encode(self, examples: Any) -> np.ndarray:
         """Returns the embeddings of a batch: (n, dim) float32, rows of unit norm or zero.
 
@@ -104,7 +110,7 @@ def open_encoder(path: pathlib.Path, format: str = "keras", num_threads: int = 1
 
 
 def _advice(format: str) -> str:
-    return "" if format == "keras" else f", which export_encoder --formats={format} writes"
+    return "" if format == "keras" else f", which export_encoder --export={format} writes"
 
 
 def _open_keras(file: pathlib.Path) -> Encoder:

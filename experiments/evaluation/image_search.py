@@ -3,7 +3,6 @@
 import io
 import json
 import pathlib
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from sparse_embed import retrieval
 from sparse_embed.common.failures import DataError, UsageError
 from sparse_embed.common.files import atomic_path
 from sparse_embed.common.reading import read_json, reading
+from sparse_embed.experiments.encoders.encoder import Encoder
 from sparse_embed.experiments.evaluation.embedding import embed, examples_at_once
 from sparse_embed.experiments.evaluation.records import fingerprint
 
@@ -19,20 +19,14 @@ _LINE, _LINES = 24, 3  # characters and lines of a caption under which no other 
 
 
 def open_index(
-    path: pathlib.Path,
-    folder: pathlib.Path,
-    encoder_file: pathlib.Path,
-    encode: Callable,
-    shape: tuple[int, int, int],
+    path: pathlib.Path, folder: pathlib.Path, encoder: Encoder
 ) -> tuple[retrieval.SparseIndex, list[pathlib.Path]]:
     """Opens the index of a folder, or builds it if it is absent or out of date.
 
     Args:
         path: file of the index.
         folder: folder of the images.
-        encoder_file: the encoder.
-        encode: the same, as a graph (see `inference`).
-        shape: shape of the images that it takes.
+        encoder: the encoder.
 
     Returns:
         The index, and the path in `folder` of the image in each of its rows. Broken images are left
@@ -40,6 +34,7 @@ def open_index(
     """
     from sparse_embed.datasets import image_folder
 
+    shape = encoder.input_shape
     try:
         examples = image_folder.load_flat(folder, shape, on_error="skip")
     except ValueError as error:
@@ -48,7 +43,7 @@ def open_index(
     for image in image_folder.kept_paths(examples):
         status = image.stat()
         found[str(image.relative_to(folder))] = [status.st_size, status.st_mtime_ns]
-    mark = fingerprint(found, [encoder_file])
+    mark = fingerprint(found, encoder.files)
     note = path.with_suffix(".json")
     if path.exists() and note.exists():
         kept = read_json(note, "the note on an index; delete it to build the index again")
@@ -60,7 +55,7 @@ def open_index(
                 raise DataError(f"{note}: {len(names)} images, but {index.shape[0]} rows in {path}")
             print(f"{path}: opened, {len(names)} images")
             return index, names
-    vectors, _ = embed(encode, examples.evaluation_batches(examples_at_once(shape)), sparse=True)
+    vectors, _ = embed(encoder, examples.evaluation_batches(examples_at_once(shape)), sparse=True)
     paths = image_folder.kept_paths(examples)
     index = retrieval.SparseIndex.build(vectors)
     note.unlink(missing_ok=True)  # the index comes first: a note always belongs to the index
@@ -75,8 +70,8 @@ def open_index(
     return index, paths
 
 
-def embed_image(encode: Callable, shape: tuple[int, int, int], path: pathlib.Path) -> Any:
-    """Returns the embedding of one image, a CSR row; see `open_index`."""
+def embed_image(encoder: Encoder, path: pathlib.Path) -> Any:
+    """Returns the embedding of one image, a CSR row."""
     from sparse_embed.datasets.encoded_images import decode_image
     from sparse_embed.datasets.examples import normalise
     from sparse_embed.datasets.image_headers import check_header
@@ -87,12 +82,12 @@ def embed_image(encode: Callable, shape: tuple[int, int, int], path: pathlib.Pat
     except (OSError, ValueError) as error:
         raise UsageError(f"--query={path}: expected an image that can be read: {error}") from error
     try:
-        image = decode_image(data, shape, resize=True)
+        image = decode_image(data, encoder.input_shape, resize=True)
     except Exception as error:  # TensorFlow raises many kinds
         raise UsageError(f"--query={path}: expected an image that can be read") from error
     import scipy.sparse
 
-    return scipy.sparse.csr_array(encode(normalise(image)[None]).numpy())
+    return scipy.sparse.csr_array(encoder.encode(normalise(image)[None]))
 
 
 def nearest(
