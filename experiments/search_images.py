@@ -3,11 +3,10 @@ r"""Finds the images in a folder that are most like a given one.
     python -m sparse_embed.experiments.search_images --model_dir=runs/sparse --image_folder=photos \
         --query=photo.jpg --output=nearest.png
 
-Embeds the folder with the encoder in --model_dir (a run's folder or a `.keras` file; --encoder takes
-another format of the run) and keeps the index in --index; the next call opens it, unless encoder or
-folder have changed. Prints the nearest
-images as a table and writes a figure of them. If the query is in the folder it is left out;
---noleave_out_query keeps it.
+Embeds the folder with the encoder in --model_dir (a run's folder or a `.keras` file; --encoder
+takes another format of a run) and keeps the index in --index; the next call opens it, unless
+encoder or folder have changed. Prints the nearest images as a table and writes a figure of them. If
+the query is in the folder it is left out; --noleave_out_query keeps it.
 """
 
 import os

@@ -1,5 +1,6 @@
 """How good and how fast the exported encoders of a run are, beside its Keras encoder."""
 
+import concurrent.futures
 import dataclasses
 import json
 import multiprocessing
@@ -16,6 +17,7 @@ from sparse_embed.common.failures import UsageError
 from sparse_embed.common.files import atomic_path
 from sparse_embed.common.progress import progress_bar
 from sparse_embed.common.provenance import provenance
+from sparse_embed.common.quiet import quiet_tensorflow
 from sparse_embed.experiments.encoders.encoder import open_encoder
 from sparse_embed.experiments.encoders.export import export
 from sparse_embed.experiments.evaluation.embedding import embed, examples_at_once
@@ -100,8 +102,8 @@ def verify(run: Run, formats: Sequence[str], unseen: Any, most: int) -> list[Rec
     # In processes of their own: TensorFlow takes its number of threads once.
     context = multiprocessing.get_context("spawn")
     for threads in THREADS:
-        with context.Pool(1) as pool:
-            times = pool.apply(milliseconds, (run.folder, list(formats), threads))
+        with concurrent.futures.ProcessPoolExecutor(1, context) as pool:
+            times = pool.submit(milliseconds, run.folder, list(formats), threads).result()
         for record in found:
             record[f"milliseconds_{threads}"] = times[record["format"]]
     return found
@@ -112,6 +114,7 @@ def milliseconds(folder: pathlib.Path, formats: Sequence[str], threads: int) -> 
 
     For a process that has not used TensorFlow yet.
     """
+    quiet_tensorflow()
     if {"keras", "saved_model"} & set(formats):
         import tensorflow as tf
 
