@@ -6,8 +6,9 @@ An encoder with a relu or soft_threshold activation gives sparse embeddings (CSR
 without activation dense ones (`.npy`); both come with labels and provenance, and dense ones can be
 trained on (`--dataset=dense_embeddings`). --encoder=litert uses that format of the encoder, which
 `export_encoder` wrote, in place of the `.keras` file; --saved_model stands for
---encoder=saved_model. --keep=32 cuts sparse embeddings to the 32 largest values of each row, and scales them to unit norm again. --features
-writes what the embedding layer gets, one file per part, to train other embedding layers on:
+--encoder=saved_model. --keep=32 cuts sparse embeddings to the 32 largest values of each row, and
+scales them to unit norm again. --features writes what the embedding layer gets, one file per part,
+to train other embedding layers on:
 
     for part in train validation test; do
       python -m sparse_embed.experiments.embed --model_dir=runs/dense --features --split=$part \

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from sparse_embed.datasets.examples import Part
 
 EXPORTED = [name for name in FORMATS if name != "keras"]  # which `train` always writes
-# The operations of the unit norm but the last, the product that is the output. In 8 bits the squares
-# of a row with small values vanish: norms between 0.7 and 1.2 were measured.
+# The operations of the unit norm but the last, the product that is the output. In 8 bits the
+# squares of small values vanish: norms between 0.7 and 1.2 were measured.
 _UNIT_NORM = ["SQUARE", "SUM", "GREATER", "SELECT_V2", "RSQRT"]
 CALIBRATION = 256  # training examples that tell the ranges of the activations
 

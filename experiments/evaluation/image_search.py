@@ -18,6 +18,14 @@ from sparse_embed.experiments.evaluation.records import fingerprint
 _LINE, _LINES = 24, 3  # characters and lines of a caption under which no other is hidden
 
 
+def image_shape(encoder: Encoder) -> tuple[int, int, int]:
+    """Returns the shape of the images that an encoder takes; UsageError if it takes vectors."""
+    if len(encoder.input_shape) != 3:
+        raise UsageError(f"{encoder.path}: expected an encoder of images, not of vectors")
+    height, width, channels = encoder.input_shape
+    return height, width, channels
+
+
 def open_index(
     path: pathlib.Path, folder: pathlib.Path, encoder: Encoder
 ) -> tuple[retrieval.SparseIndex, list[pathlib.Path]]:
@@ -34,7 +42,7 @@ def open_index(
     """
     from sparse_embed.datasets import image_folder
 
-    shape = encoder.input_shape
+    shape = image_shape(encoder)
     try:
         examples = image_folder.load_flat(folder, shape, on_error="skip")
     except ValueError as error:
@@ -82,7 +90,7 @@ def embed_image(encoder: Encoder, path: pathlib.Path) -> Any:
     except (OSError, ValueError) as error:
         raise UsageError(f"--query={path}: expected an image that can be read: {error}") from error
     try:
-        image = decode_image(data, encoder.input_shape, resize=True)
+        image = decode_image(data, image_shape(encoder), resize=True)
     except Exception as error:  # TensorFlow raises many kinds
         raise UsageError(f"--query={path}: expected an image that can be read") from error
     import scipy.sparse
