@@ -24,12 +24,9 @@ from sparse_embed.experiments.reporting.text_table import text_table
 from sparse_embed.experiments.training.run import encoder_path
 from sparse_embed.flags import app
 from sparse_embed.flags.output import ENCODER, MODEL_DIR, OUTPUT
+from sparse_embed.flags.retrieval import IMAGE_FOLDER, INDEX
 
-_FOLDER = flags.DEFINE_string("image_folder", None, "Folder to search, and all folders in it.")
 _QUERY = flags.DEFINE_string("query", None, "Image to search for.")
-_INDEX = flags.DEFINE_string(
-    "index", None, "File of the index; default: images.index in the run's folder."
-)
 _LEAVE_OUT_QUERY = flags.DEFINE_bool(
     "leave_out_query",
     True,
@@ -43,11 +40,11 @@ def main() -> None:
     model = app.existing_path("model_dir", MODEL_DIR.value)
     if ENCODER.value == "keras":
         encoder_path("model_dir", str(model))
-    folder = app.existing_path("image_folder", _FOLDER.value)
+    folder = app.existing_path("image_folder", IMAGE_FOLDER.value)
     query = app.existing_path("query", _QUERY.value)
     output = app.writable_file("output", OUTPUT.value or "nearest.png", ".png")
     default = str((model if model.is_dir() else model.parent) / "images.index")
-    index_path = app.writable_file("index", _INDEX.value or default, ".index")
+    index_path = app.writable_file("index", INDEX.value or default, ".index")
     encoder = open_encoder(model, ENCODER.value, os.cpu_count() or 1)
     code = embed_image(encoder, query)
     index, paths = open_index(index_path, folder, encoder)

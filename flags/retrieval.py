@@ -82,6 +82,12 @@ __getattr__ = defined_on_import(
         "DATABASE": lambda: flags.DEFINE_string(
             "database", None, "Sparse embeddings to search in (CSR, .npz)."
         ),
+        "IMAGE_FOLDER": lambda: flags.DEFINE_string(
+            "image_folder", None, "Folder of images to search, and all folders in it."
+        ),
+        "INDEX": lambda: flags.DEFINE_string(
+            "index", None, "File of the index; default: images.index in the run's folder."
+        ),
         "K": lambda: flags.DEFINE_integer(
             "k", 1000, "Maximum number of results of the sparse search.", lower_bound=1
         ),

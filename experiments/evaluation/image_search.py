@@ -10,9 +10,12 @@ import numpy as np
 from sparse_embed import retrieval
 from sparse_embed.common.failures import DataError, UsageError
 from sparse_embed.common.files import atomic_path
+from sparse_embed.common.provenance import provenance
 from sparse_embed.common.reading import read_json, reading
 from sparse_embed.experiments.encoders.encoder import Encoder
+from sparse_embed.experiments.evaluation import embedding_files
 from sparse_embed.experiments.evaluation.embedding import embed, examples_at_once
+from sparse_embed.experiments.evaluation.embedding_files import Embeddings
 from sparse_embed.experiments.evaluation.records import fingerprint
 
 _LINE, _LINES = 24, 3  # characters and lines of a caption under which no other is hidden
@@ -47,11 +50,7 @@ def open_index(
         examples = image_folder.load_flat(folder, shape, on_error="skip")
     except ValueError as error:
         raise UsageError(f"--image_folder: {error}") from error
-    found = {}
-    for image in image_folder.kept_paths(examples):
-        status = image.stat()
-        found[str(image.relative_to(folder))] = [status.st_size, status.st_mtime_ns]
-    mark = fingerprint(found, encoder.files)
+    mark = fingerprint(_stamps(folder, image_folder.kept_paths(examples)), encoder.files)
     note = path.with_suffix(".json")
     if path.exists() and note.exists():
         kept = read_json(note, "the note on an index; delete it to build the index again")
@@ -76,6 +75,45 @@ def open_index(
         temporary.write_text(json.dumps(content))
     print(f"{path}: built, {len(paths)} images")
     return index, paths
+
+
+def dense_rows(
+    path: pathlib.Path,
+    folder: pathlib.Path,
+    paths: list[pathlib.Path],
+    encoder: Encoder,
+) -> np.ndarray:
+    """Returns dense embeddings of the images in an index, to re-rank with; they are kept in a file.
+
+    Args:
+        path: the `.npy` file, made again if it is absent or out of date.
+        folder: folder of the images.
+        paths: the image in each row, as `open_index` returns them.
+        encoder: the dense encoder.
+    """
+    from sparse_embed.datasets.image_folder import unlabelled
+
+    mark = fingerprint(_stamps(folder, paths), encoder.files)
+    if path.exists():
+        kept = embedding_files.load(path)
+        if kept.provenance.get("fingerprint") == mark:
+            return np.asarray(kept.vectors)
+    examples = unlabelled(folder.name, paths, encoder.input_shape, "raise")
+    batches = examples.evaluation_batches(examples_at_once(encoder.input_shape))
+    vectors, labels = embed(encoder, batches, sparse=False)
+    note = {"fingerprint": mark, **provenance()}
+    embedding_files.save(path, Embeddings(vectors, labels, note))
+    print(f"{path}: built, {len(paths)} images")
+    return np.asarray(vectors)
+
+
+def _stamps(folder: pathlib.Path, paths: list[pathlib.Path]) -> dict[str, list[int]]:
+    """Returns size and time of each image, by its path in the folder."""
+    found = {}
+    for path in paths:
+        status = path.stat()
+        found[str(path.relative_to(folder))] = [status.st_size, status.st_mtime_ns]
+    return found
 
 
 def embed_image(encoder: Encoder, path: pathlib.Path) -> Any:

@@ -31,7 +31,7 @@ class Query:
         image: as the encoder takes it.
         row: id of a row, which is not among its own results.
         vector: sparse, of shape (1, dimensions).
-        dense: for re-ranking, with `vector`.
+        dense: (1, d), to re-rank with, beside `vector`.
     """
 
     k: int
@@ -98,13 +98,16 @@ def _encode(
     start = time.perf_counter()
     dense = query.dense
     if query.image is not None:
-        code = scipy.sparse.csr_array(collection.encode(query.image))
+        assert collection.encoder is not None
+        code = scipy.sparse.csr_array(collection.encoder.encode(query.image[None]))
         if query.shortlist is not None:
-            dense = collection.encode_dense(query.image)
+            assert collection.dense_encoder is not None
+            dense = collection.dense_encoder.encode(query.image[None])
     elif query.row is not None:
         code = collection.index.reconstruct([query.row])
         if query.shortlist is not None:
-            dense = collection.dense_row(query.row)
+            assert collection.dense is not None
+            dense = collection.dense[query.row][None]
     else:
         assert query.vector is not None
         code = query.vector
@@ -147,6 +150,8 @@ def _finish(
     seconds = {"encode": encoding, "search": searching}
     if query.shortlist is not None and len(ids):
         start = time.perf_counter()
+        assert collection.reranker is not None
+        assert dense is not None
         best_scores, best_ids = collection.reranker.rerank(dense, ids[None], min(query.k, len(ids)))
         scores, ids = best_scores[0], best_ids[0]
         seconds["rerank"] = time.perf_counter() - start
