@@ -108,7 +108,9 @@ class _Service:
             nothing = scipy.sparse.csr_array((1, self.collection.index.shape[1]), dtype=np.float32)
             query = answers.Query(1, vector=nothing)
         else:
-            image = np.zeros(self.collection.encoder.input_shape, np.float32)
+            image = await anyio.to_thread.run_sync(
+                reading.decoded, reading.BLANK, self.collection.encoder.input_shape, 1
+            )
             shortlist = None if self.collection.dense_encoder is None else 1
             query = answers.Query(1, image=image, shortlist=shortlist)
         assert self.batcher is not None
@@ -284,7 +286,10 @@ def _add_rows(app: FastAPI, service: _Service) -> None:
 
 
 async def _refused(request: Request, error: Any) -> JSONResponse:
-    del request
+    """Tells why; what Starlette refuses by itself is a path or a method that is not there."""
+    if not isinstance(error, Refusal):
+        sentence = f"{request.method} {request.url.path}: expected a path and a method of /docs."
+        error = Refusal(error.status_code, sentence, error.headers)
     return refuse(error)
 
 
@@ -292,6 +297,8 @@ async def _invalid(request: Request, error: Any) -> JSONResponse:
     """Tells the first thing that is wrong with a request."""
     del request
     first = error.errors()[0]
+    if first["type"] == "json_invalid":
+        return refuse(Refusal(422, "The body is no JSON."))
     where = ".".join(str(part) for part in first["loc"][1:]) or "body"
     what = str(first["msg"])
     return refuse(Refusal(422, f"{where}: {what[:1].lower()}{what[1:]}."))

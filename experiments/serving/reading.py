@@ -1,5 +1,6 @@
 """From what a client sent to a query; what cannot be one is refused with one sentence."""
 
+import struct
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,11 @@ from sparse_embed.experiments.serving.collection import Collection
 from sparse_embed.experiments.serving.refusals import Refusal, unknown_id
 from sparse_embed.experiments.serving.schema import Options, VectorQuery
 
+# A BMP of one black pixel: the first image that is decoded takes seconds.
+BLANK = struct.pack("<2sIIIIiiHHIIIIIII", b"BM", 58, 0, 54, 40, 1, 1, 1, 24, 0, 4, 0, 0, 0, 0, 0)
 
-def decoded(data: bytes, shape: tuple[int, ...], most_pixels: int) -> np.ndarray:
+
+def decoded(data: bytes, shape: tuple[int, int, int], most_pixels: int) -> np.ndarray:
     """Returns an encoded image as an encoder takes it; its size is looked at before it is decoded.
 
     Args:
