@@ -20,7 +20,9 @@ def main() -> None:
     from sparse_embed.experiments.serving import demo, server
     from sparse_embed.experiments.serving.limits import Limits
 
-    folder = pathlib.Path(RUN_DIR.value) if RUN_DIR.present else pathlib.Path(RUN_DIR.value, "quick")
+    folder = (
+        pathlib.Path(RUN_DIR.value) if RUN_DIR.present else pathlib.Path(RUN_DIR.value, "quick")
+    )
     found = demo.find(folder)
     if found is None:
         raise UsageError(

@@ -7,7 +7,8 @@ The first serves a folder of images: it is embedded as by `search_images`, and t
 With --dense_model_dir, the run of a dense encoder, results can be re-ranked. The second serves
 vectors: clients send sparse ones, and dense ones to re-rank with; --model_dir and --dense_model_dir
 let them send images. --index may be an .index file, sparse embeddings (.npz), or the folder of a
-ShardedIndex. The service only reads, and listens on this machine alone unless --host says otherwise.
+ShardedIndex. The service only reads, and listens on this machine alone unless --host says
+otherwise.
 """
 
 from absl import flags

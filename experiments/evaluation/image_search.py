@@ -78,10 +78,7 @@ def open_index(
 
 
 def dense_rows(
-    path: pathlib.Path,
-    folder: pathlib.Path,
-    paths: list[pathlib.Path],
-    encoder: Encoder,
+    path: pathlib.Path, folder: pathlib.Path, paths: list[pathlib.Path], encoder: Encoder
 ) -> np.ndarray:
     """Returns dense embeddings of the images in an index, to re-rank with; they are kept in a file.
 
@@ -98,8 +95,9 @@ def dense_rows(
         kept = embedding_files.load(path)
         if kept.provenance.get("fingerprint") == mark:
             return np.asarray(kept.vectors)
-    examples = unlabelled(folder.name, paths, encoder.input_shape, "raise")
-    batches = examples.evaluation_batches(examples_at_once(encoder.input_shape))
+    shape = image_shape(encoder)
+    examples = unlabelled(folder.name, paths, shape, "raise")
+    batches = examples.evaluation_batches(examples_at_once(shape))
     vectors, labels = embed(encoder, batches, sparse=False)
     note = {"fingerprint": mark, **provenance()}
     embedding_files.save(path, Embeddings(vectors, labels, note))
@@ -118,22 +116,15 @@ def _stamps(folder: pathlib.Path, paths: list[pathlib.Path]) -> dict[str, list[i
 
 def embed_image(encoder: Encoder, path: pathlib.Path) -> Any:
     """Returns the embedding of one image, a CSR row."""
-    from sparse_embed.datasets.encoded_images import decode_image
-    from sparse_embed.datasets.examples import normalise
-    from sparse_embed.datasets.image_headers import check_header
-
-    try:
-        data = path.read_bytes()
-        check_header(data)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"--query={path}: expected an image that can be read: {error}") from error
-    try:
-        image = decode_image(data, image_shape(encoder), resize=True)
-    except Exception as error:  # TensorFlow raises many kinds
-        raise UsageError(f"--query={path}: expected an image that can be read") from error
     import scipy.sparse
 
-    return scipy.sparse.csr_array(encoder.encode(normalise(image)[None]))
+    from sparse_embed.datasets.encoded_images import decode_query
+
+    try:
+        image = decode_query(path.read_bytes(), image_shape(encoder))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--query={path}: expected an image that can be read: {error}") from error
+    return scipy.sparse.csr_array(encoder.encode(image[None]))
 
 
 def nearest(

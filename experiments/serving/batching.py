@@ -71,11 +71,9 @@ class Batcher(Generic[Job]):
         is_open = True
         while is_open:
             taken = [self._waiting.get()]
-            while len(taken) < self._largest:
-                try:
-                    taken.append(self._waiting.get_nowait())
-                except queue.Empty:
-                    break
+            # This thread alone takes: what is there now stays there.
+            more = min(self._waiting.qsize(), self._largest - 1)
+            taken += [self._waiting.get() for _ in range(more)]
             batch = []
             for waiting in taken:
                 if waiting is None:

@@ -1,5 +1,4 @@
-"""What the service answers from: an index, and as far as they are given, encoders, dense embeddings
-to re-rank with, and pictures."""
+"""What the service answers from: an index and, where given, encoders, dense rows, pictures."""
 
 import dataclasses
 import functools

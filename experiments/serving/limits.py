@@ -42,6 +42,7 @@ class Guard:
         self._in_flight = 0
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answers or refuses one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
