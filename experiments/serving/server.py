@@ -39,7 +39,8 @@ def run(collection: Collection, limits: Limits, host: str, port: int, show: bool
             timeout_graceful_shutdown=_GRACE,
         )
         rows, dims = collection.index.shape
-        print(f"{address}: {rows:,} rows of {dims} dimensions; {address}/docs; Ctrl-C ends it")
+        about = f"{rows:,} rows of {dims} dimensions; {address}/docs; Ctrl-C ends it"
+        print(f"{address}: {about}", flush=True)
         if show:
             timer = threading.Timer(1.0, _show, [address])
             timer.daemon = True
