@@ -1,6 +1,7 @@
 """How much a client may ask for: bytes of a body, requests at a time, seconds."""
 
 import asyncio
+import contextlib
 import dataclasses
 import time
 from typing import Any
@@ -81,7 +82,7 @@ class Guard:
         too_large = Refusal(413, f"The body is too large: expected at most {most:,} bytes.")
         for name, value in scope["headers"]:
             if name == b"content-length" and value.isdigit() and int(value) > most:
-                await _drop(receive)
+                await self._drop(receive)
                 raise too_large
 
         async def limited() -> Any:
@@ -90,19 +91,23 @@ class Guard:
             taken += len(message.get("body", b""))
             if taken > most:
                 if message.get("more_body"):
-                    await _drop(receive)
+                    await self._drop(receive)
                 raise too_large
             return message
 
         await self._app(scope, limited, send)
 
+    async def _drop(self, receive: Any) -> None:
+        """Reads what is left of a body and forgets it; gives up in time for the refusal."""
+
+        async def read() -> None:
+            while (await receive()).get("more_body"):
+                pass
+
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(read(), self._limits.seconds / 2)
+
 
 def refuse(refusal: Refusal) -> JSONResponse:
     """Returns the response that a refusal is."""
     return JSONResponse({"error": refusal.detail}, refusal.status_code, refusal.headers)
-
-
-async def _drop(receive: Any) -> None:
-    """Reads what is left of a body and forgets it."""
-    while (await receive()).get("more_body"):
-        pass

@@ -17,6 +17,7 @@ from PIL import Image  # noqa: E402
 from sparse_embed.experiments.encoders.encoder import open_encoder  # noqa: E402
 from sparse_embed.experiments.serving.app import create_app  # noqa: E402
 from sparse_embed.experiments.serving.collection import open_folder  # noqa: E402
+from sparse_embed.experiments.serving.limits import Limits  # noqa: E402
 
 SHAPE = (16, 16, 3)
 
@@ -73,7 +74,7 @@ def running(collection, limits=None):
 
 @pytest.fixture(scope="session")
 def client(collection):
-    with running(collection) as found:
+    with running(collection, Limits(seconds=60)) as found:  # on machines with other work to do
         yield found
 
 

@@ -138,7 +138,7 @@ def test_bad_images_are_refused_and_the_service_goes_on(client, photo):
     assert "damaged" in refused(422, photo[:200])
     assert "50,000 x 50,000 pixels is too large" in refused(413, bytes(bomb))
     assert "expected at most 8,388,608 bytes" in refused(413, bytes(100 << 20))
-    assert "at most 8,388,608 bytes" in refused(413, (bytes(1 << 20) for _ in range(100)))
+    assert "at most 8,388,608 bytes" in refused(413, (bytes(1 << 20) for _ in range(10)))
     for k in (0, -1, 1001, "many", 1.5):
         assert refused(422, photo, k=k).startswith("k: ")
     assert refused(422, photo, threshold="nan").startswith("threshold: ")

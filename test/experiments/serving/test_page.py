@@ -51,7 +51,8 @@ class Page:
     def ids(self):
         """The ids of the results that are shown."""
         return self.browser.execute_script(
-            "return [...document.querySelectorAll('.score span')].map(s => Number(s.textContent.slice(1)))"
+            "return [...document.querySelectorAll('.score span')]"
+            ".map(span => Number(span.textContent.slice(1)))"
         )
 
     def slide(self, name, value):
@@ -160,7 +161,8 @@ def test_a_pasted_and_a_dropped_image_are_searched_for(page):
         canvas.toBlob(blob => {
             const data = new DataTransfer();
             data.items.add(new File([blob], "given.png", {type: "image/png"}));
-            document.dispatchEvent(kind === "paste" ? new ClipboardEvent(kind, {clipboardData: data})
+            document.dispatchEvent(kind === "paste"
+                ? new ClipboardEvent(kind, {clipboardData: data})
                 : new DragEvent(kind, {dataTransfer: data, cancelable: true}));
         });
     """
@@ -201,8 +203,9 @@ def test_no_error_and_nothing_leaves_the_host(page, client, folders):
 
 def test_every_control_has_a_name_and_is_reached_by_tab(page):
     names = page.browser.execute_script(
-        """return [...document.querySelectorAll("button, input")].filter(e => e.offsetParent).map(e =>
-            e.getAttribute("aria-label") || e.textContent.trim() || (e.labels?.[0]?.textContent ?? ""))"""
+        """return [...document.querySelectorAll("button, input")].filter(e => e.offsetParent)
+            .map(e => e.getAttribute("aria-label") || e.textContent.trim()
+                || (e.labels?.[0]?.textContent ?? ""))"""
     )
     assert len(names) > 20
     assert all(names)
