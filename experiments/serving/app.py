@@ -104,12 +104,12 @@ class _Service:
 
     async def warm_up(self) -> None:
         """Has one query answered, so that the first client need not wait for what is lazy."""
-        if self.collection.encoder is None:
+        if self.collection.image_shape is None:
             nothing = scipy.sparse.csr_array((1, self.collection.index.shape[1]), dtype=np.float32)
             query = answers.Query(1, vector=nothing)
         else:
             image = await anyio.to_thread.run_sync(
-                reading.decoded, reading.BLANK, self.collection.encoder.input_shape, 1
+                reading.decoded, reading.BLANK, self.collection.image_shape, 1
             )
             shortlist = None if self.collection.dense_encoder is None else 1
             query = answers.Query(1, image=image, shortlist=shortlist)
@@ -198,12 +198,12 @@ def _add_state(app: FastAPI, service: _Service) -> None:
     @app.get("/info", tags=["state"])
     async def info() -> schema.Info:
         """What this service can do."""
-        encoder, pictures = collection.encoder, collection.pictures
+        shape, pictures = collection.image_shape, collection.pictures
         return schema.Info(
             rows=collection.index.shape[0],
             dimensions=collection.index.shape[1],
-            images=encoder is not None,
-            image_shape=None if encoder is None else list(encoder.input_shape),
+            images=shape is not None,
+            image_shape=None if shape is None else list(shape),
             rerank=collection.dense is not None,
             rerank_images=collection.dense_encoder is not None,
             codes=collection.has_codes,
@@ -224,9 +224,9 @@ def _add_searches(app: FastAPI, service: _Service) -> None:
     async def search_image(request: Request, options: QueryOptions) -> schema.Answer:
         """Searches for an image: the body is a JPEG, PNG, GIF or BMP."""
         start = time.perf_counter()
-        if collection.encoder is None:
+        if collection.image_shape is None:
             raise Refusal(422, "This service has no encoder: search by vector or by id.")
-        shape, data = collection.encoder.input_shape, await request.body()
+        shape, data = collection.image_shape, await request.body()
         decoding = time.perf_counter()
         image = await anyio.to_thread.run_sync(
             reading.decoded, data, shape, limits.pixels, limiter=service.decoders

@@ -10,7 +10,7 @@ import numpy as np
 
 from sparse_embed.common.failures import UsageError
 from sparse_embed.experiments.encoders.encoder import Encoder
-from sparse_embed.experiments.evaluation import embedding_files
+from sparse_embed.experiments.evaluation import embedding_files, image_search
 from sparse_embed.experiments.serving.pictures import FolderPictures, Pictures
 from sparse_embed.retrieval import Reranker, SparseIndex
 
@@ -47,6 +47,7 @@ class Collection:
                 f"--model_dir={self.encoder.path.parent}: an encoder of {self.encoder.dim} "
                 f"dimensions: expected {dims}, as in the index"
             )
+        self.image_shape  # noqa: B018 - an encoder of vectors is refused here
         if self.dense_encoder is None:
             return
         where = f"--dense_model_dir={self.dense_encoder.path.parent}"
@@ -62,6 +63,11 @@ class Collection:
                 f"{where}: it takes images of {self.dense_encoder.input_shape}: expected "
                 f"{self.encoder.input_shape}, as --model_dir takes"
             )
+
+    @functools.cached_property
+    def image_shape(self) -> tuple[int, int, int] | None:
+        """(height, width, channels) of the images that can be searched for; None if none can."""
+        return None if self.encoder is None else image_search.image_shape(self.encoder)
 
     @functools.cached_property
     def reranker(self) -> Reranker | None:
@@ -106,13 +112,11 @@ def open_folder(
         dense_encoder: makes dense embeddings to re-rank with.
         num_threads: of a search.
     """
-    from sparse_embed.experiments.evaluation.image_search import dense_rows, open_index
-
-    index, paths = open_index(index_path, folder, encoder)
+    index, paths = image_search.open_index(index_path, folder, encoder)
     dense = None
     if dense_encoder is not None:
         kept = index_path.with_name(f"{index_path.stem}_dense.npy")
-        dense = dense_rows(kept, folder, paths, dense_encoder)
+        dense = image_search.dense_rows(kept, folder, paths, dense_encoder)
     pictures = FolderPictures(folder, paths)
     return Collection(index, encoder, dense, dense_encoder, pictures, num_threads)
 
