@@ -365,6 +365,12 @@ def flag_table():
     rows = [
         ("model_dir", "", "Folder of the run; the one flag that must be given."),
         ("preset", "", "Flags of a whole experiment, which later flags replace."),
+        (
+            "export",
+            "",
+            "Formats to write the encoder in too, and compare: `saved_model`, `litert`, "
+            "`litert_float16`, `litert_int8`.",
+        ),
         ("saved_model", False, "Also exports the encoder as TensorFlow's SavedModel."),
     ]
     for config in [*all_configs(), LoggingConfig]:

@@ -13,6 +13,7 @@ from sparse_embed.common.arrays import read_npy
 from sparse_embed.common.failures import DataError, UsageError
 from sparse_embed.common.progress import progress_bar
 from sparse_embed.common.provenance import provenance
+from sparse_embed.experiments.encoders.encoder import Encoder
 from sparse_embed.experiments.evaluation import embedding_files
 from sparse_embed.experiments.evaluation.embedding_files import Embeddings
 from sparse_embed.experiments.training.data import load_data, reading_part
@@ -56,12 +57,12 @@ def inference(encoder: Callable) -> Callable:
 
 
 def embed(
-    encoder: Callable, batches: "tf.data.Dataset", sparse: bool, quiet: bool = False
+    encoder: Callable | Encoder, batches: "tf.data.Dataset", sparse: bool, quiet: bool = False
 ) -> tuple[scipy.sparse.csr_array | np.ndarray, np.ndarray]:
     """Returns the embeddings of all examples of `batches` and their labels.
 
     Args:
-        encoder: as for `inference`; a graph if it is to embed several times.
+        encoder: an `Encoder`, or as for `inference`; a graph if it is to embed several times.
         batches: finite, of (examples, labels); see `examples_at_once`.
         sparse: whether to keep only the non-zeros, as a CSR matrix; memory then grows with them.
         quiet: whether to leave out the progress bar.
@@ -69,13 +70,13 @@ def embed(
     Raises:
         DataError: there is no example that can be read.
     """
-    encode = inference(encoder)
+    encode = encoder.encode if isinstance(encoder, Encoder) else inference(encoder)
     parts, labels = [], []
     with reading_part():
         for images, batch_labels in progress_bar(
             batches, desc="embedding", unit="batch", disable=quiet
         ):
-            vectors = encode(images).numpy()
+            vectors = np.asarray(encode(images))
             parts.append(scipy.sparse.csr_array(vectors) if sparse else vectors)
             labels.append(batch_labels.numpy())
     if not labels:
@@ -86,7 +87,7 @@ def embed(
 
 def embed_part(
     run: Run,
-    encoder: Callable,
+    encoder: Callable | Encoder,
     data_dir: str | None,
     split: str,
     views: int = 1,
