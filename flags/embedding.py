@@ -16,7 +16,7 @@ __getattr__ = defined_on_import(
         "IMAGE_FOLDER": lambda: flags.DEFINE_string(
             "image_folder",
             None,
-            "Folder of images, and all folders in it: what search_images and serve search, and what "
+            "Folder of images, and all folders in it: what search_images and serve search, what "
             "embed_parts embeds in place of a part of the run's data set.",
         ),
         "SPLIT": lambda: flags.DEFINE_string(
