@@ -1,7 +1,9 @@
 """How good and how fast the exported encoders of a run are, beside its Keras encoder."""
 
 import concurrent.futures
+import contextlib
 import dataclasses
+import importlib.util
 import json
 import multiprocessing
 import pathlib
@@ -15,10 +17,11 @@ import scipy.sparse
 
 from sparse_embed.common.failures import UsageError
 from sparse_embed.common.files import atomic_path
+from sparse_embed.common.other_load import OtherLoad
 from sparse_embed.common.progress import progress_bar
 from sparse_embed.common.provenance import provenance
 from sparse_embed.common.quiet import quiet_tensorflow
-from sparse_embed.experiments.encoders.encoder import open_encoder
+from sparse_embed.experiments.encoders.encoder import Encoder, open_encoder
 from sparse_embed.experiments.encoders.export import export
 from sparse_embed.experiments.evaluation.embedding import embed, examples_at_once
 from sparse_embed.experiments.evaluation.leave_one_out import recalls
@@ -29,8 +32,8 @@ from sparse_embed.experiments.training.run import Run
 
 TABLE = "encoders.json"  # in the folder of a run
 THREADS = (1, 2)
-_SEEN, _CALLS = 20, 200  # single images that warm up, and that are timed in each round
-_SECONDS = 5.0  # the longest that one format is timed
+_ROUNDS, _WARM_UP, _CALLS = 3, 10, 200  # calls of one example that warm up, and that are timed
+_SECONDS = 3.0  # the longest turn of a format
 
 
 def export_and_verify(
@@ -74,7 +77,7 @@ def verify(run: Run, formats: Sequence[str], unseen: Any, most: int) -> list[Rec
         For each format: `format`, `examples`, `largest_difference` and `equal_zeros` (the share of
         values that are zero in both or in neither), `smallest_norm`, `largest_norm`,
         `recall_at_1` of each example among the others, `bytes`, and for each number of threads
-        `milliseconds_<threads>`, the median for one example.
+        `milliseconds_<threads>`, the median for one example, and `other_load_<threads>`.
     """
     batches = unseen.evaluation_batches(examples_at_once(unseen.shape))
     found: list[Record] = []
@@ -103,16 +106,20 @@ def verify(run: Run, formats: Sequence[str], unseen: Any, most: int) -> list[Rec
     context = multiprocessing.get_context("spawn")
     for threads in THREADS:
         with concurrent.futures.ProcessPoolExecutor(1, context) as pool:
-            times = pool.submit(milliseconds, run.folder, list(formats), threads).result()
+            times, load = pool.submit(milliseconds, run.folder, list(formats), threads).result()
         for record in found:
             record[f"milliseconds_{threads}"] = times[record["format"]]
+            record[f"other_load_{threads}"] = load
     return found
 
 
-def milliseconds(folder: pathlib.Path, formats: Sequence[str], threads: int) -> dict[str, float]:
+def milliseconds(
+    folder: pathlib.Path, formats: Sequence[str], threads: int
+) -> tuple[dict[str, float], float | None]:
     """Returns the median time of one example for each format; they are timed in turns.
 
-    For a process that has not used TensorFlow yet.
+    For a process that has not used TensorFlow yet. The second result is how many cores other
+    processes kept busy meanwhile; None without psutil, which the extra `baselines` brings.
     """
     quiet_tensorflow()
     if {"keras", "saved_model"} & set(formats):
@@ -123,18 +130,26 @@ def milliseconds(folder: pathlib.Path, formats: Sequence[str], threads: int) -> 
     encoders = [open_encoder(folder, name, threads) for name in formats]
     example = np.random.default_rng(0).random((1, *encoders[0].input_shape), np.float32)
     taken: dict[str, list[float]] = {name: [] for name in formats}
-    for _ in progress_bar(range(3), desc=f"timing, {threads} threads", unit="round"):
-        for name, encoder in zip(formats, encoders, strict=True):
-            for _ in range(_SEEN):
-                encoder.encode(example)
-            end = time.perf_counter() + _SECONDS
-            for _ in range(_CALLS):
-                start = time.perf_counter()
-                encoder.encode(example)
-                taken[name].append(time.perf_counter() - start)
-                if time.perf_counter() > end:
-                    break
-    return {name: 1e3 * statistics.median(seconds) for name, seconds in taken.items()}
+    has_psutil = importlib.util.find_spec("psutil") is not None
+    with OtherLoad() if has_psutil else contextlib.nullcontext() as load:
+        for _ in progress_bar(range(_ROUNDS), desc=f"timing on {threads}", unit="round"):
+            for name, encoder in zip(formats, encoders, strict=True):
+                taken[name] += _turn(encoder, example)
+    medians = {name: 1e3 * statistics.median(seconds) for name, seconds in taken.items()}
+    return medians, load.cores if load is not None else None
+
+
+def _turn(encoder: Encoder, example: np.ndarray) -> list[float]:
+    """Returns the seconds of single calls."""
+    for _ in range(_WARM_UP):
+        encoder.encode(example)
+    seconds: list[float] = []
+    end = time.perf_counter() + _SECONDS
+    while len(seconds) < _CALLS and time.perf_counter() < end:
+        start = time.perf_counter()
+        encoder.encode(example)
+        seconds.append(time.perf_counter() - start)
+    return seconds
 
 
 def table(found: Sequence[Record]) -> str:
