@@ -24,7 +24,7 @@ from sparse_embed.losses import relaxed_flops, supervised_contrast
 _BATCH = 512
 # The more atoms a row has to choose from, the sooner they fit single rows: with this rate for 4,096
 # atoms, too, LFW is found less often than with random ones.
-_LEARNING_RATE = 3e-3  # of 512 atoms
+_LEARNING_RATE = 3e-3  # of up to 512 atoms
 _TEMPERATURE = 0.05
 # How far a bias moves per step, in standard deviations of the activations, where a dimension is
 # active e times too often or too seldom. It falls to 0 with the steps, as the learning rate does.
@@ -85,7 +85,7 @@ def learn(
     first = untrained(rows, atoms, seed)
     centre = rows.mean(axis=0, dtype=np.float64).astype(np.float32)
     kernel, bias = tf.Variable(first.kernel), tf.Variable(tf.zeros(atoms))
-    rate = _LEARNING_RATE * (512 / atoms) ** 0.5
+    rate = _LEARNING_RATE * min(1.0, 512 / atoms) ** 0.5
     optimizer = keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(rate, steps))
     optimizer.build([kernel, bias])
     share = nonzeros / atoms

@@ -4,6 +4,7 @@ import inspect
 import math
 import os
 import pathlib
+import sys
 from typing import Any
 
 import keras
@@ -184,14 +185,12 @@ class Sparsifier:
         return f"Sparsifier({', '.join(f'{k}={v!r}' for k, v in self.get_params().items())})"
 
     def __sklearn_tags__(self) -> Any:
-        # Only scikit-learn calls this, so it is installed then.
-        from sklearn.utils import InputTags, Tags, TargetTags, TransformerTags
-
-        return Tags(
+        utils: Any = sys.modules["sklearn.utils"]  # only scikit-learn calls this
+        return utils.Tags(
             estimator_type="transformer",
-            target_tags=TargetTags(required=False),
-            transformer_tags=TransformerTags(preserves_dtype=[]),
-            input_tags=InputTags(),
+            target_tags=utils.TargetTags(required=False),
+            transformer_tags=utils.TransformerTags(preserves_dtype=[]),
+            input_tags=utils.InputTags(),
         )
 
     def _most_nonzeros(self) -> int:
