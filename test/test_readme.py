@@ -70,7 +70,7 @@ GIVEN = {
         dense_database = np.eye(50, dtype=np.float32)
         dense_queries = dense_database[:2]
     """,
-    ".fit(dense_rows)": """
+    "sparsifier.transform(dense_rows)": """
         import numpy as np
         dense_rows = np.random.default_rng(0).normal(size=(60, 16))
         dense_queries = dense_rows[:2]
