@@ -1,7 +1,9 @@
 # make reproduce     every figure and table of the paper, as a report; PRESET=quick, full, rehearsal
 #                    or paper, ARGS for its flags
+# make demo          the page of the service on what `make reproduce` left; ARGS for its flags
 # make test          the tests; PYTEST_ARGS chooses among them
-# make test-engines  the tests that need other engines or PyTorch, which it installs (gigabytes)
+# make test-engines  the tests that need other engines, databases, Ray or PyTorch, which it
+#                    installs (gigabytes)
 # make test-minimum  the tests with the oldest versions of our dependencies that we support
 # make sanitize      the tests of the search engine under AddressSanitizer and UBSan
 # make kill          kills `save` and the scripts at 200 random moments: nothing may be lost
@@ -23,11 +25,14 @@ PACKAGES := $(patsubst %/__init__.py,%,$(wildcard */__init__.py))
 PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check \
   $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
 
-.PHONY: reproduce test test-engines test-minimum sanitize fuzz kill lint install clean
+.PHONY: reproduce demo test test-engines test-minimum sanitize fuzz kill lint install clean
 .DELETE_ON_ERROR:
 
 reproduce: $(INSTALLED)
 	$(BIN)/python -m sparse_embed.experiments.reproduce --extent=$(PRESET) $(ARGS)
+
+demo: $(INSTALLED)
+	$(BIN)/python -m sparse_embed.experiments.demo $(ARGS)
 
 test: $(INSTALLED)
 	$(BIN)/pytest $(PYTEST_ARGS)
@@ -59,7 +64,7 @@ fuzz: $(INSTALLED)
 	PYTHONPATH=test $(BIN)/python -m fuzz --seconds=$(FUZZ_SECONDS) $(ARGS)
 
 test-engines: $(INSTALLED)
-	$(PIP_INSTALL) --editable '.[all,dev,benchmark,torch]'
+	$(PIP_INSTALL) --editable '.[all,dev,benchmark,distributed,export,torch]'
 	$(BIN)/pytest -m engines -rs $(PYTEST_ARGS)
 
 test-minimum:

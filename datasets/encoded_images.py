@@ -5,6 +5,7 @@ in the graph. An image that cannot be read or decoded is either refused or skipp
 name.
 """
 
+import functools
 import os
 import threading
 from abc import ABC, abstractmethod
@@ -16,6 +17,7 @@ from absl import logging
 
 from sparse_embed.common.checks import check_choice
 from sparse_embed.common.failures import DataError
+from sparse_embed.datasets.examples import normalise
 from sparse_embed.datasets.image_headers import check_header
 
 
@@ -80,7 +82,7 @@ class EncodedImages(ABC):
         try:
             self.decode(tf.constant(data))
         except (tf.errors.InvalidArgumentError, ValueError) as error:
-            reason = str(error).split("\n")[0].split("[Op:")[0].split("}} ")[-1].strip()
+            reason = _reason(error)
             raise ValueError(f"{self.describe(row)}: cannot be decoded: {reason}") from error
         return data
 
@@ -195,6 +197,33 @@ def decode_image(data: tf.Tensor, image_shape: tuple[int, int, int], resize: boo
         fits = tf.reduce_all(tf.shape(image)[:2] == (height, width))
         image = tf.cond(fits, lambda: image, lambda: _cover(image, height, width))
     return tf.ensure_shape(image, image_shape)
+
+
+def decode_query(data: bytes, image_shape: tuple[int, int, int]) -> np.ndarray:
+    """Decodes one image as encoders take it: float32 of `image_shape`, from 0 to 1.
+
+    Raises:
+        ValueError: it has no header that allows it, or is damaged; says why.
+    """
+    check_header(data)
+    try:
+        return _query_decoder(image_shape)(tf.constant(data)).numpy()
+    except (tf.errors.InvalidArgumentError, ValueError) as error:
+        raise ValueError(f"it cannot be decoded: {_reason(error)}") from error
+
+
+@functools.cache
+def _query_decoder(image_shape: tuple[int, int, int]) -> tf.types.experimental.PolymorphicFunction:
+    """Returns bytes -> image as one graph, which is faster than operation by operation."""
+    return tf.function(
+        lambda data: normalise(decode_image(data, image_shape, resize=True)),
+        input_signature=[tf.TensorSpec((), tf.string)],
+    )
+
+
+def _reason(error: Exception) -> str:
+    """Returns what TensorFlow says of an image, without where in its graph."""
+    return str(error).split("\n")[0].split("[Op:")[0].split("}} ")[-1].strip()
 
 
 def _decode_other(data: tf.Tensor, channels: int) -> tf.Tensor:

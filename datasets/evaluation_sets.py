@@ -178,6 +178,12 @@ def store(path: str | os.PathLike[str], parts: list[tf.data.Dataset], count: int
             raise ValueError(f"count={count}: the streams have {done} images")
 
 
+def grey(stored: np.ndarray) -> np.ndarray:
+    """Returns stored images with 0 to 255 for the values 0 to 1; noise beyond them is cut off."""
+    values = (stored.astype(np.int32) - _ZERO) * 255 // _ONE
+    return np.clip(values, 0, 255).astype(np.uint8)
+
+
 def stored_batches(
     path: str | os.PathLike[str],
     labels: np.ndarray,

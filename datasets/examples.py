@@ -24,7 +24,7 @@ Augmentation = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 # (positions of an endless stream, number of examples, seed) -> which example is there.
 Pick = Callable[[tf.Tensor, int, int], tf.Tensor]
 
-_BLOCK = 256  # examples that share a random seed where evaluation warps them
+BLOCK = 256  # examples that share a random seed where evaluation warps them
 
 
 class Part(Protocol):
@@ -45,7 +45,14 @@ class Part(Protocol):
     ) -> tf.data.Dataset:
         """Endless shuffled batches; see `Examples.training_batches`."""
 
-    def evaluation_batches(self, batch_size: int, views: int = 1, seed: int = 1) -> tf.data.Dataset:
+    def evaluation_batches(
+        self,
+        batch_size: int,
+        views: int = 1,
+        seed: int = 1,
+        start: int = 0,
+        count: int | None = None,
+    ) -> tf.data.Dataset:
         """Each example once; see `Examples.evaluation_batches`."""
 
 
@@ -158,7 +165,14 @@ class Examples:
         batches = batches.enumerate(start_step).map(finish, num_parallel_calls=tf.data.AUTOTUNE)
         return batches.prefetch(tf.data.AUTOTUNE)
 
-    def evaluation_batches(self, batch_size: int, views: int = 1, seed: int = 1) -> tf.data.Dataset:
+    def evaluation_batches(
+        self,
+        batch_size: int,
+        views: int = 1,
+        seed: int = 1,
+        start: int = 0,
+        count: int | None = None,
+    ) -> tf.data.Dataset:
         """Each example once, in order; with a `view`, `views` times, warped anew each time.
 
         All examples come once, then all again. Item i is the same for any `batch_size` and any
@@ -168,6 +182,8 @@ class Examples:
             batch_size: examples per batch.
             views: how often each example comes if it is warped; without a `view` it comes once.
             seed: of the warps.
+            start: number of the first item; with a `view`, a multiple of 256.
+            count: how many items come, if there are so many; None for all.
 
         Returns:
             (examples, labels) as from `training_batches`; the last batch may be smaller.
@@ -175,16 +191,26 @@ class Examples:
         check_number("views", views, integer=True, minimum=1)
         self._check(batch_size, seed)
         times = 1 if self.view is None else views
+        self._check_start(start)
         size = self._block_size(batch_size)
+        left = max(0, times * len(self) - start)
+        count = left if count is None else min(left, count)
         rows = tf.data.Dataset.from_tensor_slices((self.rows, self.labels)).repeat(times)
+        rows = rows.skip(start).take(count)
         blocks = self.source.load(rows.batch(size), len(self)).rebatch(size)
-        return self._finite(blocks, times * len(self), batch_size, seed)
+        return self._finite(blocks, count, batch_size, seed, start)
 
-    def stream(self, count: int, batch_size: int, seed: int) -> tf.data.Dataset:
+    def stream(self, count: int, batch_size: int, seed: int, start: int = 0) -> tf.data.Dataset:
         """Exactly `count` examples, shuffled pass after pass, each warped anew by `view`.
 
         They are made as they are drawn: memory does not grow with `count`. Item i is the same for
         any `count` and `batch_size`, so a longer stream begins with a shorter one.
+
+        Args:
+            count: how many examples.
+            batch_size: examples per batch.
+            seed: of the order and the warps.
+            start: number of the first one; a multiple of 256 with a `view`, else of `batch_size`.
 
         Returns:
             (examples, labels) as from `evaluation_batches`, in ceil(count / batch_size) batches.
@@ -192,8 +218,11 @@ class Examples:
         check_number("count", count, integer=True, minimum=0)
         self._check(batch_size, seed)
         size = self._block_size(batch_size)
-        blocks = self._endless(size, seed, shuffled).take(-(-count // size))
-        return self._finite(blocks, count, batch_size, seed)
+        check_number("start", start, integer=True, minimum=0)
+        if start % size:
+            raise ValueError(f"start={start}: expected a multiple of {size}")
+        blocks = self._endless(size, seed, shuffled, start // size).take(-(-count // size))
+        return self._finite(blocks, count, batch_size, seed, start)
 
     def _check(self, batch_size: int, seed: int) -> None:
         check_number("batch_size", batch_size, integer=True, minimum=1)
@@ -201,9 +230,16 @@ class Examples:
         if not len(self):
             raise ValueError(f"{self.name}: expected at least one example, got none")
 
+    def _check_start(self, start: int) -> None:
+        check_number("start", start, integer=True, minimum=0)
+        if self.view is not None and start % BLOCK:
+            raise ValueError(
+                f"start={start}: expected a multiple of {BLOCK}, of which warps are made"
+            )
+
     def _block_size(self, batch_size: int) -> int:
         """Warps are drawn per block of a fixed size, so that they do not depend on the batches."""
-        return batch_size if self.view is None else _BLOCK
+        return batch_size if self.view is None else BLOCK
 
     def _endless(self, size: int, seed: int, pick: Pick, start: int = 0) -> tf.data.Dataset:
         """Batches of `size` examples as the source has them, from batch number `start` on."""
@@ -217,10 +253,11 @@ class Examples:
         return self.source.load(rows, len(self)).rebatch(size, drop_remainder=True)
 
     def _finite(
-        self, blocks: tf.data.Dataset, count: int, batch_size: int, seed: int
+        self, blocks: tf.data.Dataset, count: int, batch_size: int, seed: int, start: int = 0
     ) -> tf.data.Dataset:
-        """Warps blocks of examples and makes batches of the first `count` of them."""
+        """Warps blocks of examples, the first at item `start`; makes batches of `count` items."""
         size = self._block_size(batch_size)
+        first = start // size
 
         def finish(block, batch):
             images, labels = batch
@@ -229,10 +266,10 @@ class Examples:
                 missing = [[0, size - tf.shape(images)[0]], *[[0, 0]] * len(self.shape)]
                 full = tf.ensure_shape(tf.pad(images, missing), (size, *self.shape))
                 images = self.view(full, _seeds(seed, block))[: tf.shape(images)[0]]
-            left = count - block * size
+            left = count - (block - first) * size
             return normalise(images)[:left], labels[:left]
 
-        batches = blocks.enumerate().map(finish, num_parallel_calls=tf.data.AUTOTUNE)
+        batches = blocks.enumerate(first).map(finish, num_parallel_calls=tf.data.AUTOTUNE)
         batches = batches.rebatch(batch_size)
         if isinstance(self.source, ArraySource):  # which skips nothing
             length = -(-count // batch_size)

@@ -131,8 +131,15 @@ def load_flat(
     paths = sorted(path for _, found in _image_folders(folder) for path in found)
     if not paths:
         raise DataError(f"{folder}: expected images, found none")
+    return unlabelled(folder.name, paths, image_shape, on_error)
+
+
+def unlabelled(
+    name: str, paths: Sequence[pathlib.Path], image_shape: tuple[int, int, int], on_error: str
+) -> Examples:
+    """Returns these images, in this order, without labels."""
     return Examples(
-        name=folder.name,
+        name=name,
         shape=image_shape,
         source=ImageFiles(paths, image_shape, on_error),
         rows=np.arange(len(paths)),

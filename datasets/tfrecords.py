@@ -129,15 +129,27 @@ class Shards:
         batches = batches.enumerate(start_step).map(finish, num_parallel_calls=tf.data.AUTOTUNE)
         return batches.prefetch(tf.data.AUTOTUNE)
 
-    def evaluation_batches(self, batch_size: int, views: int = 1, seed: int = 1) -> tf.data.Dataset:
-        """Each image once and as it is, shard by shard; see `Examples.evaluation_batches`."""
+    def evaluation_batches(
+        self,
+        batch_size: int,
+        views: int = 1,
+        seed: int = 1,
+        start: int = 0,
+        count: int | None = None,
+    ) -> tf.data.Dataset:
+        """Each image once and as it is, shard by shard; see `Examples.evaluation_batches`.
+
+        Images before number `start` are read, but not decoded.
+        """
         del views, seed  # nothing is warped
         self._check(batch_size)
+        check_number("start", start, integer=True, minimum=0)
 
         def finish(encoded, labels):
             return normalise(self._decode(encoded)), labels
 
-        batches = self._files.flat_map(self._records).batch(batch_size)
+        records = self._files.flat_map(self._records).skip(start)
+        batches = records.take(-1 if count is None else count).batch(batch_size)
         return batches.map(finish, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 
     def damage(self) -> str | None:

@@ -14,17 +14,16 @@ from sparse_embed.experiments.evaluation import records
 from sparse_embed.flags import app
 from sparse_embed.flags.output import OUTPUT
 from sparse_embed.flags.retrieval import K
-from sparse_embed.flags.workload import DIMS, NNZ, NUM_THREADS, ROWS
+from sparse_embed.flags.workload import BATCH_ROWS, DIMS, NNZ, NUM_THREADS, ROWS
 
 _INDEX_FILE = flags.DEFINE_string("index_file", None, "File of the index (.index); it stays.")
-_BATCH_ROWS = flags.DEFINE_integer("batch_rows", 100_000, "Rows per batch.", lower_bound=1)
 
 
 def main() -> None:
     """Measures what the flags describe."""
     path = app.writable_file("index_file", _INDEX_FILE.value, ".index")
     output = app.writable_file("output", OUTPUT.value, ".json") if OUTPUT.value else None
-    sizes = (ROWS.value, DIMS.value, NNZ.value, _BATCH_ROWS.value)
+    sizes = (ROWS.value, DIMS.value, NNZ.value, BATCH_ROWS.value)
     found = large_index.measure(path, *sizes, K.value, NUM_THREADS.value)
     if output:
         records.save_all(output, found)

@@ -4,10 +4,11 @@ r"""Embeds a part of a data set with a trained encoder.
 
 An encoder with a relu or soft_threshold activation gives sparse embeddings (CSR, `.npz`), one
 without activation dense ones (`.npy`); both come with labels and provenance, and dense ones can be
-trained on (`--dataset=dense_embeddings`). With --saved_model the encoder is the SavedModel that
-`train` exported instead of the `.keras` file: both give the same embeddings. --keep=32 cuts sparse
-embeddings to the 32 largest values of each row, and scales them to unit norm again. --features
-writes what the embedding layer gets, one file per part, to train other embedding layers on:
+trained on (`--dataset=dense_embeddings`). --encoder=litert uses that format of the encoder, which
+`export_encoder` wrote, in place of the `.keras` file; --saved_model stands for
+--encoder=saved_model. --keep=32 cuts sparse embeddings to the 32 largest values of each row, and
+scales them to unit norm again. --features writes what the embedding layer gets, one file per part,
+to train other embedding layers on:
 
     for part in train validation test; do
       python -m sparse_embed.experiments.embed --model_dir=runs/dense --features --split=$part \
@@ -18,32 +19,25 @@ writes what the embedding layer gets, one file per part, to train other embeddin
 """
 
 import dataclasses
-from collections.abc import Callable
+import os
 
 import numpy as np
 from absl import flags
 
 from sparse_embed.common.failures import UsageError
+from sparse_embed.experiments.encoders.encoder import open_encoder
 from sparse_embed.experiments.evaluation import embedding_files
 from sparse_embed.experiments.evaluation.embedding import embed_part, unit_inputs
-from sparse_embed.experiments.training.run import RECORD, SAVED_MODEL, Run
+from sparse_embed.experiments.training.run import RECORD, Run
 from sparse_embed.flags import app
 from sparse_embed.flags.config import define
-from sparse_embed.flags.output import MODEL_DIR, OUTPUT, USE_SAVED_MODEL
+from sparse_embed.flags.embedding import COUNT, SPLIT, VIEWS
+from sparse_embed.flags.output import ENCODER, MODEL_DIR, OUTPUT, USE_SAVED_MODEL
 from sparse_embed.flags.retrieval import KEEP
 from sparse_embed.flags.train_config import DataConfig
 from sparse_embed.retrieval import hash_codes, keep_largest
 
 define(DataConfig, only=["data_dir"])
-_SPLIT = flags.DEFINE_string(
-    "split", "test", "Part of the data set, such as train, validation or test."
-)
-_VIEWS = flags.DEFINE_integer(
-    "views", 3, "How many warped views of each glyph to embed.", lower_bound=1
-)
-_COUNT = flags.DEFINE_integer(
-    "count", 100_000, "How many distractors to make; only with --split=distractors.", lower_bound=1
-)
 _INPUTS_OUTPUT = flags.DEFINE_string(
     "inputs_output",
     None,
@@ -64,14 +58,13 @@ _CODES_OUTPUT = flags.DEFINE_string(
 def main() -> None:
     """Reads the flags and embeds."""
     run = Run.open(app.existing_path("model_dir", MODEL_DIR.value, holding=RECORD))
-    if USE_SAVED_MODEL.value:
-        app.existing_path("model_dir", MODEL_DIR.value, holding=SAVED_MODEL)
+    kind = "saved_model" if USE_SAVED_MODEL.value else ENCODER.value
     sparse = run.is_sparse and not _FEATURES.value
     output = app.writable_file("output", OUTPUT.value, ".npz" if sparse else ".npy")
     keep = _budget(run)
     if _FEATURES.value:
-        for flag in (KEEP, USE_SAVED_MODEL, _CODES_OUTPUT):
-            if flag.value:
+        for flag in (KEEP, USE_SAVED_MODEL, _CODES_OUTPUT, ENCODER):
+            if flag.value not in (None, False, "", (), "keras"):
                 raise UsageError(f"--features: expected no --{flag.name}, which is of embeddings")
     inputs_output = codes_output = None
     if _INPUTS_OUTPUT.value:
@@ -87,12 +80,10 @@ def main() -> None:
                 f"--codes_output={_CODES_OUTPUT.value}: expected a run with --loss=sdh"
             )
         codes_output = app.writable_file("codes_output", _CODES_OUTPUT.value, ".npz")
-    if _FEATURES.value:
-        encoder: Callable = run.backbone()
-    else:
-        encoder = run.saved_model() if USE_SAVED_MODEL.value else run.encoder()
+    cores = os.cpu_count() or 1
+    encoder = run.backbone() if _FEATURES.value else open_encoder(run.folder, kind, cores)
     result, batches = embed_part(
-        run, encoder, flags.FLAGS.data_dir, _SPLIT.value, _VIEWS.value, _COUNT.value, sparse=sparse
+        run, encoder, flags.FLAGS.data_dir, SPLIT.value, VIEWS.value, COUNT.value, sparse=sparse
     )
     if inputs_output:
         embedding_files.save(inputs_output, unit_inputs(batches, result.provenance))

@@ -6,21 +6,24 @@ r"""Trains an encoder: metric loss plus lambda(t) x sparsity penalty (section 4 
 
 Writes to --model_dir the encoder (`encoder.keras`, which returns unit-norm embeddings),
 `train.json` (every flag, the curves, the time it took, versions and hardware), checkpoints and
-TensorBoard events. A run that was killed resumes from its last checkpoint when it is started again
-with the same flags; Ctrl-C and SIGTERM save one first. Exit codes: 2 for a mistake in the flags, 3
-for a run that a guard stopped, 130 and 143 for one that a signal stopped.
+TensorBoard events. --export=litert,litert_int8 also writes the encoder in these formats, and
+compares them (see `export_encoder`). A run that was killed resumes from its last checkpoint when it
+is started again with the same flags; Ctrl-C and SIGTERM save one first. Exit codes: 2 for a mistake
+in the flags, 3 for a run that a guard stopped, 130 and 143 for one that a signal stopped.
 """
 
 import math
 
+from sparse_embed.common.extras import require
 from sparse_embed.common.memory import keep_freed_memory
+from sparse_embed.experiments.encoders.verification import export_and_verify, table
 from sparse_embed.experiments.training import devices
 from sparse_embed.experiments.training.checks import check
 from sparse_embed.experiments.training.loop import train
 from sparse_embed.experiments.training.run import snapshot_folder
 from sparse_embed.flags import app, training
 from sparse_embed.flags.config import from_flags
-from sparse_embed.flags.output import MODEL_DIR, USE_SAVED_MODEL
+from sparse_embed.flags.output import EXPORT, MODEL_DIR, USE_SAVED_MODEL
 from sparse_embed.flags.train_config import LoggingConfig
 
 training.define()
@@ -33,6 +36,8 @@ def main() -> None:
     keep_freed_memory()  # before TensorFlow starts its threads
     config = training.train_config()
     check(config)
+    if any(name.startswith("litert") for name in EXPORT.value):
+        require("--export", "litert", "ai_edge_litert")  # now, not after hours of training
     model_dir = app.writable_folder("model_dir", MODEL_DIR.value)
     run = train(config, model_dir, from_flags(LoggingConfig))
     if config.objective.reg_path is not None:
@@ -43,6 +48,8 @@ def main() -> None:
             print(f"{snapshot_folder(model_dir, weight)}: {text}")
     if USE_SAVED_MODEL.value and devices.is_chief():
         print(run.export_saved_model())
+    if EXPORT.value and devices.is_chief():
+        print(table(export_and_verify(run, EXPORT.value)))
     seconds, crc = run.record["seconds"], run.record["weights_crc32"]
     print(f"{run.encoder_file}: trained in {seconds:.0f} s, weights {crc}")
 

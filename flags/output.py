@@ -4,9 +4,35 @@ from absl import flags
 
 from sparse_embed.flags.shared import defined_on_import
 
+ENCODERS = ["keras", "saved_model", "litert", "litert_float16", "litert_int8"]
+
+
+def _export() -> flags.FlagHolder:
+    holder = flags.DEFINE_list(
+        "export",
+        [],
+        f"Formats to write the encoder in, beside {ENCODERS[0]}: {', '.join(ENCODERS[1:])}. Each "
+        "is compared with the Keras encoder. LiteRT needs the extra litert.",
+    )
+    flags.register_validator(
+        holder,
+        lambda names: set(names) <= set(ENCODERS[1:]),
+        message=f"expected some of {', '.join(ENCODERS[1:])}",
+    )
+    return holder
+
+
 __getattr__ = defined_on_import(
     globals(),
     {
+        "ENCODER": lambda: flags.DEFINE_enum(
+            "encoder",
+            "keras",
+            ENCODERS,
+            "Which file of the run is the encoder: keras is the one that train writes, "
+            "export_encoder writes the others.",
+        ),
+        "EXPORT": _export,
         "MODEL_DIR": lambda: flags.DEFINE_string(
             "model_dir",
             None,

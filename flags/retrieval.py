@@ -82,6 +82,9 @@ __getattr__ = defined_on_import(
         "DATABASE": lambda: flags.DEFINE_string(
             "database", None, "Sparse embeddings to search in (CSR, .npz)."
         ),
+        "INDEX": lambda: flags.DEFINE_string(
+            "index", None, "File of the index; default: images.index in the run's folder."
+        ),
         "K": lambda: flags.DEFINE_integer(
             "k", 1000, "Maximum number of results of the sparse search.", lower_bound=1
         ),

@@ -12,6 +12,9 @@ __getattr__ = defined_on_import(
         "ROWS": lambda: flags.DEFINE_integer(
             "rows", 999_000, "Rows of the database.", lower_bound=1
         ),
+        "BATCH_ROWS": lambda: flags.DEFINE_integer(
+            "batch_rows", 100_000, "Rows per batch.", lower_bound=1
+        ),
         "DIMS": lambda: flags.DEFINE_integer(
             "dims", 1024, "Dimensions of the sparse rows.", lower_bound=1
         ),

@@ -12,6 +12,12 @@ from sparse_embed.retrieval.pca import PCASearch
 from sparse_embed.retrieval.protocol import Search
 from sparse_embed.retrieval.rerank import Reranker, TwoStage
 from sparse_embed.retrieval.sdh import SDHSearch, hash_codes
+from sparse_embed.retrieval.sharded_index import (
+    OverloadedError,
+    ShardedIndex,
+    ShardHealth,
+    ShardUnavailableError,
+)
 from sparse_embed.retrieval.sparsity import (
     activation_probability,
     flops_per_row,
@@ -28,10 +34,14 @@ __all__ = [
     "HNSWSearch",
     "IVFPQSearch",
     "LSHSearch",
+    "OverloadedError",
     "PCASearch",
     "Reranker",
     "SDHSearch",
     "Search",
+    "ShardHealth",
+    "ShardUnavailableError",
+    "ShardedIndex",
     "SparseIndex",
     "TwoStage",
     "activation_probability",

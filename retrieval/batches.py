@@ -56,7 +56,7 @@ def joined(batches: list[Batch]) -> Batch:
 def is_stream(x: Any) -> bool:
     """Whether `x` is an iterator, or a list of matrices, rather than a matrix."""
     if isinstance(x, list | tuple):
-        return bool(x) and getattr(_matrix(x[0]), "ndim", 0) == 2
+        return bool(x) and getattr(matrix(x[0]), "ndim", 0) == 2
     return isinstance(x, Iterator)
 
 
@@ -73,7 +73,7 @@ def read(stream: Iterable[Any]) -> Iterator[Batch]:
         pair = isinstance(given, tuple) and len(given) == 2
         if with_ids not in (None, pair):
             raise ValueError(f"{name} comes {'with' if pair else 'without'} ids, unlike the first")
-        rows = canonical_csr(name, _matrix(given), dims)
+        rows = canonical_csr(name, matrix(given), dims)
         dims, with_ids, number = rows.shape[1], pair, number + 1
         try:
             ids = new_ids(given[1], rows.shape[0]) if pair else None
@@ -107,7 +107,8 @@ def whole_blocks(batches: Iterable[Batch], block_rows: int) -> Iterator[Batch]:
         yield joined(kept)
 
 
-def _matrix(given: Any) -> Any:
+def matrix(given: Any) -> Any:
+    """The matrix of a batch, which is that alone or a pair (matrix, ids)."""
     return given[0] if isinstance(given, tuple) and len(given) == 2 else given
 
 

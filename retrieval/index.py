@@ -128,6 +128,11 @@ class SparseIndex:
         return np.sort(self._index.snapshot().living_ids())
 
     @property
+    def next_id(self) -> int:
+        """The id that the next row gets by default: one more than the largest ever given."""
+        return self._index.snapshot().next_id
+
+    @property
     def nbytes(self) -> int:
         """Bytes of everything in the index; see `nbytes_by_part`."""
         return sum(self.nbytes_by_part.values())
@@ -265,7 +270,7 @@ class SparseIndex:
             min(k, rows),
             effort,
         )
-        return found if k <= rows else _widened(*found, k)
+        return found if k <= rows else widened(*found, k)
 
     def tune(
         self,
@@ -374,7 +379,7 @@ class SparseIndex:
         return index
 
 
-def _widened(scores: np.ndarray, ids: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+def widened(scores: np.ndarray, ids: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Fills results up to k places with -inf and -1."""
     try:
         wide_scores = np.full((len(scores), k), -np.inf, np.float32)

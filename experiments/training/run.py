@@ -5,7 +5,6 @@ import functools
 import json
 import pathlib
 import zipfile
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from sparse_embed.common.failures import UsageError
@@ -109,18 +108,6 @@ class Run:
                 folder.rename(temporary / "old")
             (temporary / "new").rename(folder)
         return folder
-
-    def saved_model(self) -> Callable:
-        """Returns the function examples -> embeddings of the run's SavedModel."""
-        import tensorflow as tf
-
-        path = self.folder / SAVED_MODEL
-        # TensorFlow and protobuf raise many kinds at a damaged file.
-        with reading(path, "a SavedModel of an encoder", Exception):
-            loaded = tf.saved_model.load(path)
-            if not hasattr(loaded, "serve"):
-                raise ValueError("it has no function `serve`")
-        return lambda examples: loaded.serve(examples)  # `serve` alone would lose the variables
 
 
 def save(folder: pathlib.Path, encoder: "keras.Model", record: dict[str, Any]) -> Run:

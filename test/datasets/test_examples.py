@@ -110,6 +110,21 @@ def test_evaluation_gives_every_example_its_views():
     assert (other != first).all()
 
 
+def test_evaluation_and_streams_can_begin_in_the_middle():
+    """In any division the items are those of the whole; warps too."""
+    whole, labels = collect(shaken(300, 5).evaluation_batches(64, views=3))
+    for start, count in ((0, 256), (256, 512), (768, 500)):
+        batches = shaken(300, 5).evaluation_batches(100, views=3, start=start, count=count)
+        values, some = collect(batches)
+        np.testing.assert_array_equal(values, whole[start : start + count])
+        np.testing.assert_array_equal(some, labels[start : start + count])
+    values, _ = collect(numbers(10, 5).evaluation_batches(4, start=3, count=5))
+    assert values.tolist() == [3, 4, 5, 6, 7]
+    stream, _ = collect(shaken(300, 5).stream(1000, 64, seed=4))
+    values, _ = collect(shaken(300, 5).stream(300, 100, seed=4, start=512))
+    np.testing.assert_array_equal(values, stream[512:812])
+
+
 def test_without_a_view_every_example_comes_once_and_as_it_is():
     values, _ = collect(numbers(10, 5).evaluation_batches(4, views=3, seed=8))
     assert values.tolist() == list(range(10))
@@ -190,7 +205,10 @@ def test_hold_out_takes_as_many_of_each_class():
         (lambda x: x.evaluation_batches(0), "batch_size=0"),
         (lambda x: x.evaluation_batches(2, views=0), "views=0"),
         (lambda x: x.evaluation_batches(2, seed=-1), "seed=-1"),
+        (lambda x: x.evaluation_batches(2, start=-1), "start=-1"),
+        (lambda x: shaken(10, 5).evaluation_batches(2, start=4), "start=4: .* multiple of 256"),
         (lambda x: x.stream(-1, 2, seed=0), "count=-1"),
+        (lambda x: x.stream(8, 4, seed=0, start=2), "start=2: .* multiple of 4"),
         (lambda x: x.stream(1, 0, seed=0), "batch_size=0"),
         (lambda x: x.take(np.zeros(0, int)).training_batches(2, seed=0), "at least one example"),
         (lambda x: x.take(np.zeros(0, int)).evaluation_batches(2), "at least one example"),

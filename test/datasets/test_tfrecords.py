@@ -58,6 +58,7 @@ def test_shards_are_a_part_like_any_other(photos, tmp_path):
     shards: Part = tfrecords.write_shards(photos, tmp_path / "shards", num_shards=3)
     once = collect(shards.evaluation_batches(4))
     assert collect(shards.evaluation_batches(4, views=3, seed=5)) == once  # nothing is warped
+    assert collect(shards.evaluation_batches(4, start=2, count=3)) == once[2:5]
     with pytest.raises(ValueError, match=r"pick: .* shards are read in the order of their files"):
         shards.training_batches(4, seed=0, pick=shuffled)
     for method in ("training_batches", "evaluation_batches"):

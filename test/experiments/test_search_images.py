@@ -10,9 +10,8 @@ import pytest
 from PIL import Image
 
 from sparse_embed.common.failures import DataError, UsageError
+from sparse_embed.experiments.encoders.encoder import Encoder, open_encoder
 from sparse_embed.experiments.evaluation import image_search
-from sparse_embed.experiments.evaluation.embedding import inference
-from sparse_embed.experiments.training.run import load_encoder
 
 
 @pytest.fixture(scope="module")
@@ -66,13 +65,11 @@ def test_finds_the_same_picture_and_opens_the_index_again(encoder_file, photos):
 
 
 def test_index_is_built_again_only_after_a_change(encoder_file, photos, capsys):
-    import keras
-
-    encode = inference(keras.models.load_model(encoder_file))
+    encoder = open_encoder(encoder_file)
     path = photos.parent / "photos.index"
 
     def count():
-        index, paths = image_search.open_index(path, photos, encoder_file, encode, (16, 16, 3))
+        index, paths = image_search.open_index(path, photos, encoder)
         assert index.shape == (len(paths), 64)
         return capsys.readouterr().out.strip().rsplit(" ", 3)[-3]
 
@@ -88,8 +85,9 @@ def test_a_query_too_large_to_decode_is_refused(photos):
     data = bytearray(query.read_bytes())
     data[16:24] = (50_000).to_bytes(4, "big") * 2
     query.write_bytes(data)
+    encoder = Encoder("keras", query, (8, 8, 3), 3, True, lambda images: images[:, 0, 0])
     with pytest.raises(UsageError, match=r"query.png: .* 50,000 x 50,000 pixels: expected at most"):
-        image_search.embed_image(lambda images: images, (8, 8, 3), query)
+        image_search.embed_image(encoder, query)
 
 
 def test_query_in_the_folder_is_left_out_and_its_copy_is_not(encoder_file, photos):
@@ -165,11 +163,11 @@ def test_mistakes_cost_one_line(encoder_file, photos):
 
 
 def test_a_damaged_index_or_note_is_refused_by_name(encoder_file, photos, tmp_path):
-    encode = inference(load_encoder(encoder_file))
+    encoder = open_encoder(encoder_file)
     path, note = tmp_path / "photos.index", tmp_path / "photos.json"
 
     def open_index():
-        return image_search.open_index(path, photos, encoder_file, encode, (16, 16, 3))
+        return image_search.open_index(path, photos, encoder)
 
     open_index()
     whole, kept = path.read_bytes(), json.loads(note.read_text())

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from sparse_embed.common.failures import DataError, UsageError
+from sparse_embed.experiments.encoders.encoder import open_encoder
 from sparse_embed.experiments.training import run
 from sparse_embed.experiments.training.recorder import _read_curves
 from sparse_embed.experiments.training.run import Run
@@ -92,13 +93,13 @@ def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path):
 
 def test_a_damaged_saved_model_is_refused_by_name(trained):
     folder = trained.export_saved_model()
-    trained.saved_model()
+    open_encoder(trained.folder, "saved_model")
     for name in ("saved_model.pb", "variables/variables.data-00000-of-00001"):
         whole = (folder / name).read_bytes()
         for content in (whole[: len(whole) // 2], b"garbage", b""):
             (folder / name).write_bytes(content)
             with pytest.raises(DataError, match=r"saved_model: expected a SavedModel"):
-                trained.saved_model()
+                open_encoder(trained.folder, "saved_model")
         (folder / name).write_bytes(whole)
 
 

@@ -1,0 +1,1 @@
+"""Ways out of `SparseIndex`: its rows, ids and payload in a database that others operate."""

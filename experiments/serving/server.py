@@ -1,0 +1,70 @@
+"""Runs the application until it is stopped."""
+
+import contextlib
+import socket
+import threading
+import webbrowser
+
+import uvicorn
+
+from sparse_embed.common.failures import UsageError
+from sparse_embed.experiments.serving.app import create_app
+from sparse_embed.experiments.serving.collection import Collection
+from sparse_embed.experiments.serving.limits import Limits
+
+_LOCAL = ("127.0.0.1", "localhost", "::1")
+_BACKLOG = 128  # connections that wait
+_GRACE = 5  # seconds that requests in flight have when the service is stopped
+
+
+def run(collection: Collection, limits: Limits, host: str, port: int, show: bool = False) -> None:
+    """Serves a collection until SIGINT or SIGTERM.
+
+    Args:
+        collection: what to answer from.
+        limits: what a client may ask for.
+        host: address to listen at.
+        port: 0 for any that is free.
+        show: whether to open the page in a browser.
+    """
+    with _listen(host, port) as listener:
+        number = listener.getsockname()[1]
+        address = f"http://{f'[{host}]' if ':' in host else host}:{number}"
+        # Elsewhere, clients may know this machine by any name.
+        hosts = None if host in _LOCAL else ["*"]
+        config = uvicorn.Config(
+            create_app(collection, limits, hosts),
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=_GRACE,
+        )
+        rows, dims = collection.index.shape
+        about = f"{rows:,} rows of {dims} dimensions; {address}/docs; Ctrl-C ends it"
+        print(f"{address}: {about}", flush=True)
+        if show:
+            timer = threading.Timer(1.0, _show, [address])
+            timer.daemon = True
+            timer.start()
+        with contextlib.suppress(KeyboardInterrupt):
+            uvicorn.Server(config).run(sockets=[listener])
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(_BACKLOG)  # at once: whoever comes while encoders warm up waits
+    except OSError as error:
+        listener.close()
+        raise UsageError(
+            f"--host={host} --port={port}: expected an address that is free ({error.strerror})"
+        ) from error
+    return listener
+
+
+def _show(address: str) -> None:
+    if not webbrowser.open(address):
+        print(f"no browser was found: open {address}")

@@ -1,0 +1,300 @@
+"""The service, asked over HTTP: answers, refusals, limits."""
+
+import concurrent.futures
+import json
+import threading
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from sparse_embed.common.failures import MachineError, UsageError
+from sparse_embed.experiments.serving.collection import Collection
+from sparse_embed.experiments.serving.limits import Limits
+from sparse_embed.retrieval import Reranker, SparseIndex, TwoStage
+
+
+def found(response):
+    """The (id, score) of each result."""
+    assert response.status_code == 200, response.text
+    return [(result["id"], result["score"]) for result in response.json()["results"]]
+
+
+def pairs(scores, ids):
+    return [
+        (number, score)
+        for score, number in zip(scores[0].tolist(), ids[0].tolist(), strict=True)
+        if number >= 0
+    ]
+
+
+def error(response, status):
+    """The one sentence of a refusal."""
+    assert response.status_code == status, response.text
+    content = response.json()
+    assert content.keys() == {"error"}
+    sentence = content["error"]
+    assert sentence.endswith(".")
+    assert "\n" not in sentence
+    assert len(sentence) < 200
+    return sentence
+
+
+def test_an_image_finds_itself_and_what_the_index_finds(client, collection, photo):
+    answer = client.post("/search/image", params={"k": 5, "codes": True}, content=photo)
+    code = collection.index.reconstruct([27])
+    results = answer.json()["results"]
+    assert results[0]["name"] == "b/27.png"
+    assert [number for number, _ in found(answer)] == collection.index.search(code, 5)[1][
+        0
+    ].tolist()
+    assert answer.json()["query"]["indices"] == code.indices.tolist()
+    np.testing.assert_allclose(answer.json()["query"]["values"], code.data, atol=1e-6)
+    assert results[0]["code"]["values"] == code.data.tolist()
+    assert client.get(f"/{results[0]['picture']}").content == photo
+    assert answer.json()["milliseconds"].keys() == {"decode", "wait", "encode", "search", "total"}
+
+
+def test_a_row_finds_others(client, collection):
+    scores, ids = collection.index.search(collection.index.reconstruct([3]), 7)
+    assert found(client.get("/search/id/3", params={"k": 6})) == [
+        pair for pair in pairs(scores, ids) if pair[0] != 3
+    ]
+
+
+def test_a_vector_finds_what_the_index_finds(client, collection):
+    query = {"indices": [40, 3, 9], "values": [0.5, -1, 0.25], "k": 9}
+    row = scipy.sparse.csr_array(([0.5, -1, 0.25], ([0, 0, 0], [40, 3, 9])), shape=(1, 64))
+    assert found(client.post("/search/vector", json=query)) == pairs(
+        *collection.index.search(row, 9)
+    )
+    query["threshold"] = 0.1
+    assert found(client.post("/search/vector", json=query)) == pairs(
+        *collection.index.search(row, 9, threshold=0.1)
+    )
+    for name in ("allowed", "forbidden"):
+        ids = [30, 2, 2, 11, 10**12]
+        expected = collection.index.search(row, 9, threshold=0.1, **{name: np.array(ids)})
+        assert found(client.post("/search/vector", json={**query, name: ids})) == pairs(*expected)
+
+
+def test_results_are_re_ranked(client, collection, photo):
+    two_stage = TwoStage(collection.index, Reranker(collection.dense))
+    code, dense = collection.index.reconstruct([27]), np.asarray(collection.dense[[27]])
+    expected = pairs(*two_stage.search(code, dense, k=4, shortlist=12))
+    options = {"k": 4, "rerank": True, "shortlist": 12}
+    query = {"indices": code.indices.tolist(), "values": code.data.tolist()}
+    answer = client.post("/search/vector", json={**query, **options, "dense": dense[0].tolist()})
+    assert found(answer) == expected
+    assert "rerank" in answer.json()["milliseconds"]
+    by_image = found(client.post("/search/image", params=options, content=photo))
+    assert [number for number, _ in by_image] == [number for number, _ in expected]
+    assert expected[0][0] == 27
+    by_id = found(client.get("/search/id/27", params={**options, "shortlist": 11}))
+    assert by_id[:3] == expected[1:]
+
+
+def test_a_dimension_shows_the_rows_that_activate_it_most(client, collection):
+    column = collection.index.reconstruct(np.arange(40)).toarray()[:, 9]
+    assert found(client.get("/dimensions/9", params={"k": 5})) == [
+        (number, column[number])
+        for number in np.argsort(-column, kind="stable")[:5]
+        if column[number] > 0
+    ]
+    assert found(client.get("/dimensions/9", params={"sign": -1})) == []
+    assert "0 to 63" in error(client.get("/dimensions/64"), 404)
+
+
+def test_signed_rows_have_both_ends_of_a_dimension(serve):
+    rows = np.array([[0.5, 0], [-0.75, 0], [0, 1], [-0.25, 1]], np.float32)
+    with serve(Collection(SparseIndex.build(rows))) as client:
+        assert found(client.get("/dimensions/0")) == [(0, 0.5)]
+        assert found(client.get("/dimensions/0", params={"sign": -1})) == [(1, -0.75), (3, -0.25)]
+
+
+def test_a_row_and_its_picture(client, collection, photo):
+    row = client.get("/rows/27").json()
+    code = collection.index.reconstruct([27])
+    assert row["code"] == {"indices": code.indices.tolist(), "values": code.data.tolist()}
+    picture = client.get(f"/{row['picture']}")
+    assert picture.content == photo
+    assert picture.headers["content-type"] == "image/png"
+    assert picture.headers["x-content-type-options"] == "nosniff"
+    for path in ("/rows/40", "/rows/40/picture", "/search/id/40", "/search/id/9000000000000000000"):
+        assert "expected the id of a row" in error(client.get(path), 404)
+
+
+def test_bad_images_are_refused_and_the_service_goes_on(client, photo):
+    before = found(client.post("/search/image", content=photo))
+    bomb = bytearray(photo)
+    bomb[16:24] = (50_000).to_bytes(4, "big") * 2
+
+    def refused(status, content, **params):
+        return error(client.post("/search/image", params=params, content=content), status)
+
+    assert "no image" in refused(422, b"")
+    assert "no image" in refused(422, b"hello, this is text")
+    assert "no image" in refused(422, photo[:20])
+    assert "damaged" in refused(422, photo[:200])
+    assert "50,000 x 50,000 pixels is too large" in refused(413, bytes(bomb))
+    assert "expected at most 8,388,608 bytes" in refused(413, bytes(100 << 20))
+    assert "at most 8,388,608 bytes" in refused(413, (bytes(1 << 20) for _ in range(10)))
+    for k in (0, -1, 1001, "many", 1.5):
+        assert refused(422, photo, k=k).startswith("k: ")
+    assert refused(422, photo, threshold="nan").startswith("threshold: ")
+    assert refused(422, photo, kk=3).startswith("kk: ")
+    assert "both given" in refused(422, photo, allowed=1, forbidden=2)
+    assert found(client.post("/search/image", content=photo)) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"indices": [64]}, "64 is out of range: expected below 64"),
+        ({"indices": [10**30]}, "out of range"),
+        ({"indices": [-1]}, "indices.0: "),
+        ({"indices": [1, 2]}, "2 indices and 1 values"),
+        ({"indices": [1, 1], "values": [1, 1]}, "each dimension once"),
+        ({"values": [1e39]}, "float32"),
+        ({"values": [float("nan")]}, "values.0: input should be a finite number"),
+        ({"values": [float("inf")]}, "finite"),
+        ({"values": ["x"]}, "values.0: "),
+        ({"k": 0}, "k: "),
+        ({"allowed": [-3]}, "allowed.0: "),
+        ({"allowed": [2**64]}, "allowed.0: "),
+        ({"rerank": True}, "dense: none given: expected 64"),
+        ({"rerank": True, "dense": [1]}, "dense: 1 given: expected 64"),
+        ({"rerank": True, "dense": [1e300] * 64}, "float32"),
+        ({"more": 1}, "more: "),
+    ],
+)
+def test_bad_vectors_are_refused(client, change, words):
+    content = json.dumps({"indices": [1], "values": [1.0], **change})
+    headers = {"content-type": "application/json"}
+    assert words in error(client.post("/search/vector", content=content, headers=headers), 422)
+    assert client.get("/ready").json() == {"status": "ready"}
+
+
+def test_what_is_no_request_is_refused(client):
+    headers = {"content-type": "application/json"}
+    for content in (b"{", b"\xff\xfe", b"[1, 2]", b"null"):
+        error(client.post("/search/vector", content=content, headers=headers), 422)
+    assert "/docs" in error(client.get("/nowhere"), 404)
+    assert "/docs" in error(client.delete("/rows/3"), 405)
+    assert client.get("/info", headers={"host": "elsewhere.example"}).status_code == 400
+    assert error(client.get("/search/id/three"), 422).startswith("number: ")
+
+
+def test_vectors_alone_need_no_encoder(serve, photo):
+    rows = scipy.sparse.random(30, 8, 0.5, "csr", np.float32, random_state=0)
+    with serve(Collection(SparseIndex.build(rows, ids=np.arange(30) * 10))) as client:
+        assert found(client.get("/search/id/50", params={"k": 2, "codes": True}))
+        assert "no encoder" in error(client.post("/search/image", content=photo), 422)
+        assert "no dense" in error(client.get("/search/id/50", params={"rerank": True}), 422)
+        assert "no pictures" in error(client.get("/rows/50/picture"), 404)
+        error(client.get("/search/id/51"), 404)
+        info = client.get("/info").json()
+        assert (info["rows"], info["images"], info["pictures"]) == (30, False, False)
+
+
+class Plain:
+    """What a search must have and no more."""
+
+    shape = (5, 3)
+
+    def search(self, queries, k=10, threshold=None, num_threads=1):
+        if queries.sum() > 8:
+            raise MachineError("shard 3 does not answer")
+        return np.full((queries.shape[0], 1), 0.5), np.full((queries.shape[0], 1), 4)
+
+
+def test_any_search_is_served(serve):
+    query = {"indices": [0], "values": [1]}
+    with serve(Collection(Plain())) as client:
+        assert found(client.post("/search/vector", json=query)) == [(4, 0.5)]
+        assert "no filters" in error(
+            client.post("/search/vector", json={**query, "allowed": [1]}), 422
+        )
+        assert "give its rows back" in error(client.get("/search/id/3"), 422)
+        heavy = {"indices": [0], "values": [9]}
+        assert error(client.post("/search/vector", json=heavy), 503) == "shard 3 does not answer."
+
+
+def test_parts_that_do_not_fit_are_named(collection):
+    index = SparseIndex.build(np.eye(3, dtype=np.float32))
+    with pytest.raises(UsageError, match=r"--dense: 40 rows: expected 3"):
+        Collection(index, dense=collection.dense)
+    with pytest.raises(UsageError, match=r"--model_dir=.*64 dimensions: expected 3"):
+        Collection(index, collection.encoder)
+
+
+class Slow:
+    """A search that waits until it may go on."""
+
+    shape = (5, 3)
+
+    def __init__(self):
+        self.may_go_on = threading.Event()
+
+    def search(self, queries, k=10, threshold=None, num_threads=1):
+        assert self.may_go_on.wait(30) or True
+        return np.full((queries.shape[0], 1), 0.5), np.full((queries.shape[0], 1), 4)
+
+
+def test_a_full_queue_and_a_slow_answer_are_told(serve):
+    slow = Slow()
+    slow.may_go_on.set()  # for the first query, by which the service warms up
+    query = {"indices": [0], "values": [1]}
+    with (
+        serve(Collection(slow), Limits(queue=3, seconds=2)) as client,
+        concurrent.futures.ThreadPoolExecutor() as pool,
+    ):
+        slow.may_go_on.clear()
+        asked = [pool.submit(client.post, "/search/vector", json=query) for _ in range(5)]
+        answers = [one.result() for one in asked]
+        slow.may_go_on.set()
+        told = sorted(answer.status_code for answer in answers)
+        assert told == [503, 503, 504, 504, 504]
+        for answer in answers:
+            sentence = error(answer, answer.status_code)
+            assert sentence.startswith(
+                ("3 requests are being", "The answer took longer than 2 sec")
+            )
+            assert (answer.headers.get("retry-after") == "1") == (answer.status_code == 503)
+        assert client.get("/health").status_code == 200
+        assert found(client.post("/search/vector", json=query)) == [(4, 0.5)]
+
+
+def test_metrics_count_requests_stages_and_batches(client, photo):
+    client.post("/search/image", content=photo)
+    client.get("/rows/99")
+    lines = client.get("/metrics").text.splitlines()
+    counts = {line.split(" ")[0]: float(line.split(" ")[1]) for line in lines if line[0] != "#"}
+    assert counts['sparse_embed_requests_total{route="/search/image",status="200"}'] >= 1
+    assert counts['sparse_embed_requests_total{route="/rows/{number}",status="404"}'] >= 1
+    assert counts['sparse_embed_stage_seconds_count{stage="encode"}'] >= 1
+    assert counts["sparse_embed_rows"] == 40
+    assert counts["sparse_embed_in_flight"] == 0
+    assert counts["process_resident_memory_bytes"] > 1e6
+
+
+def test_pages_load_nothing_from_elsewhere(client):
+    for path in ("/", "/docs"):
+        page = client.get(path)
+        assert "default-src 'none'" in page.headers["content-security-policy"]
+        for word in ("http://", "https://", "//cdn", "@import"):
+            assert word not in page.text.replace("http://www.w3.org/2000/svg", "")
+    described = client.get("/openapi.json").json()
+    assert {"/search/image", "/search/id/{number}", "/search/vector"} <= described["paths"].keys()
+    assert set(described["paths"]["/search/image"]) == {"post"}
+
+
+def test_pictures_that_are_gone(serve, folders, collection, tmp_path):
+    from sparse_embed.experiments.serving.pictures import FolderPictures
+
+    (tmp_path / "a.png").write_bytes(b"no image any more")
+    paths = [tmp_path / "a.png", tmp_path / "b.png"]
+    index = SparseIndex.build(np.eye(2, dtype=np.float32))
+    with serve(Collection(index, pictures=FolderPictures(tmp_path, paths))) as client:
+        for number in (0, 1):
+            assert "no longer" in error(client.get(f"/rows/{number}/picture"), 404)
