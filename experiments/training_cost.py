@@ -13,6 +13,7 @@ from absl import flags
 
 from sparse_embed.common.failures import UsageError
 from sparse_embed.experiments.benchmarks import training_cost
+from sparse_embed.experiments.reporting.markdown import put_between_marks
 from sparse_embed.experiments.reporting.text_table import text_table
 from sparse_embed.flags import app
 from sparse_embed.flags import training as train_flags
@@ -52,7 +53,7 @@ def main() -> None:
         print(f"{title}\n{text_table(head, rows)}\n")
     if output:
         page = output.read_text() if output.exists() else ""
-        output.write_text(training_cost.put_between_marks(page, training_cost.markdown(shown)))
+        output.write_text(put_between_marks(page, training_cost.markdown(shown)))
 
 
 def _presets() -> list[str]:

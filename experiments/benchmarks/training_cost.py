@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sparse_embed.experiments.benchmarks.step_graph import StepBytes, step_bytes
+from sparse_embed.experiments.reporting.markdown import titled_table
 from sparse_embed.experiments.training.build import build
 from sparse_embed.flags.train_config import TrainConfig
 
@@ -369,23 +370,6 @@ def markdown(shown: Iterable[Table]) -> str:
     import keras
     import tensorflow as tf
 
-    parts = []
-    for title, head, rows in shown:
-        lines = [head, ["---"] * len(head), *rows]
-        parts.append(f"### {title}\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines))
+    parts = [titled_table(*table) for table in shown]
     parts.append(f"Counted with TensorFlow {tf.__version__} and Keras {keras.__version__}.")
     return "\n\n".join(parts) + "\n"
-
-
-BEGIN, END = "<!-- costs -->\n", "<!-- end of costs -->"
-
-
-def put_between_marks(page: str, text: str) -> str:
-    """Returns the page with the text in place of what stands between its marks.
-
-    A page without marks becomes the text alone.
-    """
-    if BEGIN not in page or END not in page:
-        return text
-    before, _, rest = page.partition(BEGIN)
-    return before + BEGIN + text + END + rest.partition(END)[2]

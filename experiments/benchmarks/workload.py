@@ -7,8 +7,20 @@ import numpy as np
 import scipy.sparse
 
 
+def popularities(dims: int, rng: np.random.Generator) -> np.ndarray:
+    """How often each dimension is used, as shares: from a gamma distribution of shape 6."""
+    drawn = rng.gamma(6.0, size=dims)
+    return drawn / drawn.sum()
+
+
 def make_workload(
-    rows: int, dims: int, nnz: int, queries: int, signed: bool = False, seed: int = 0
+    rows: int,
+    dims: int,
+    nnz: int,
+    queries: int,
+    signed: bool = False,
+    seed: int = 0,
+    popularity: np.ndarray | None = None,
 ) -> tuple[scipy.sparse.csr_array, scipy.sparse.csr_array]:
     """Unit-norm sparse rows in clusters of 20, and queries from the same clusters.
 
@@ -16,11 +28,14 @@ def make_workload(
     gamma distribution of shape 6, which makes the sub-optimality ratio about 1 + 1/6, and
     exponential weights. A row keeps each of them with probability 0.8, times exp(N(0, 0.4^2)), and
     adds about 0.2 nnz dimensions of its own with half the weight. Rows are in random order.
+
+    Workloads of other seeds have other popularities, unless they are given `popularity`: then
+    they are parts of one larger workload.
     """
     rng = np.random.default_rng(seed)
     nnz = min(nnz, dims)
-    popularity = rng.gamma(6.0, size=dims)
-    popularity /= popularity.sum()
+    if popularity is None:
+        popularity = popularities(dims, rng)
     cumulative = np.cumsum(popularity)
     total, own = rows + queries, max(1, round(0.21 * nnz))
     identities = -(-total // 20)

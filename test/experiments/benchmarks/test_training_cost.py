@@ -13,6 +13,7 @@ from sparse_embed.common.failures import UsageError
 from sparse_embed.experiments.benchmarks import training_cost
 from sparse_embed.experiments.benchmarks.step_graph import StepBytes, step_bytes
 from sparse_embed.experiments.benchmarks.training_cost import Cost, Gpu, Sizes, multiply_adds
+from sparse_embed.experiments.reporting.markdown import put_between_marks
 from sparse_embed.flags import app, training
 
 training.define()
@@ -186,9 +187,9 @@ def test_page_has_all_runs_and_what_is_between_its_marks_can_be_replaced():
     page = PAGE.read_text()
     for name in training_cost.paper_presets(app.preset_names()):
         assert f"| {training_cost.group_name(training.preset_config(name))} |" in page
-    changed = training_cost.put_between_marks(page, "new\n")
+    changed = put_between_marks(page, "new\n")
     assert "new\n" in changed
     assert "### Sizes" in page
     assert "### Sizes" not in changed
     assert changed.splitlines()[0] == page.splitlines()[0]
-    assert training_cost.put_between_marks("no marks", "new\n") == "new\n"
+    assert put_between_marks("no marks", "new\n") == "new\n"

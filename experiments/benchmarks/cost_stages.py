@@ -1,0 +1,221 @@
+"""The stages of the cost model: each reads records of earlier ones, and writes its own."""
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from sparse_embed.common.failures import UsageError
+from sparse_embed.common.reading import read_json
+from sparse_embed.experiments.benchmarks import (
+    cost_measure,
+    cost_plan,
+    cost_report,
+    cost_rivals,
+)
+from sparse_embed.experiments.benchmarks.cost_measure import KS
+from sparse_embed.experiments.benchmarks.cost_model import FIT_ROWS, Fit, errors
+from sparse_embed.experiments.benchmarks.shard_queue import Spread
+from sparse_embed.experiments.evaluation import records
+from sparse_embed.experiments.evaluation.records import Record
+from sparse_embed.experiments.reporting.markdown import put_between_marks
+from sparse_embed.experiments.reporting.text_table import text_table
+
+SHARDS_MEASURED = 4
+RIVAL_QUERIES = 128
+PLANNED_ROWS = (100_000_000, 1_000_000_000)
+SHARD_ROWS = (5_000_000, 10_000_000, 20_000_000)
+RATES = (10.0, 100.0, 1000.0)  # queries per second
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What the stages are told; the flags of the script explain each."""
+
+    shard_dir: pathlib.Path
+    rows: int
+    dims: int
+    nnz: int
+    queries: int
+    rounds: int
+    num_threads: int
+    predict_rows: int
+    round_trip_ms: float
+    call_ms: float
+    gigabits: float
+    workers: int
+    page: pathlib.Path | None
+
+
+def build(folder: pathlib.Path, options: Options) -> None:
+    """Builds one index."""
+    del folder  # there is no record yet
+    _build(options, 0)
+
+
+def index(folder: pathlib.Path, options: Options) -> None:
+    """Times one index, and removes it."""
+    path = _shard(options, 0)
+    sizes = (options.queries, options.rounds)
+    found = cost_measure.measure_index(path, _ks(options.rows), *sizes)
+    found = [{"nnz": options.nnz, **record} for record in found]
+    _show(found, ["rows", "nnz", "kind", "k", "flops_per_row", "bytes_per_row", "p50", "p99"])
+    name = f"index_{options.rows}_{options.nnz}.json"
+    records.save_all(folder / name, found, queries=options.queries, rounds=options.rounds)
+    cost_measure.remove(path)
+
+
+def spread(folder: pathlib.Path, options: Options) -> None:
+    """Times the same queries on several shards, builds and removes them."""
+    parts = range(1, 1 + SHARDS_MEASURED)
+    for part in parts:
+        _build(options, part)
+    paths = [_shard(options, part) for part in parts]
+    taken = cost_measure.measure_spread(paths, _ks(options.rows), options.rounds)
+    found: list[Record] = [
+        {
+            "rows": options.rows,
+            "nnz": options.nnz,
+            "k": k,
+            **cost_measure.percentiles(times.ravel()),
+            "microseconds": np.round(1e6 * times).astype(int).tolist(),
+        }
+        for k, times in taken.items()
+    ]
+    _show(found, ["rows", "nnz", "k", "p50", "p99"])
+    records.save_all(folder / "spread.json", found)
+    for path in paths:
+        cost_measure.remove(path)
+
+
+def fit(folder: pathlib.Path, options: Options) -> None:
+    """Fits the model, and predicts what was not measured yet."""
+    measured = cost_report.load_indexes(folder)
+    base = [record for record in measured if record["rows"] in FIT_ROWS]
+    if {record["rows"] for record in base} != set(FIT_ROWS):
+        raise UsageError(f"--cost_dir={folder}: expected indexes of {FIT_ROWS} rows")
+    model = Fit.of(base)
+    fitted = errors([model.predict(record, record["rows"]) for record in base], base)
+    largest = [record for record in base if record["rows"] == max(FIT_ROWS)]
+    predicted = [model.predict(record, options.predict_rows) for record in largest]
+    worst = max(abs(record["time_error"]) for record in fitted)
+    typical = float(np.median([abs(record["time_error"]) for record in fitted]))
+    print(f"fit: relative errors of {typical:.1%} in the median, {worst:.1%} at most")
+    _show(predicted, ["rows", "nnz", "kind", "k", "p50", "bytes_per_row"])
+    records.save_all(
+        folder / "fit.json", fitted, model=dataclasses.asdict(model), predicted=predicted
+    )
+
+
+def check(folder: pathlib.Path, options: Options) -> None:
+    """Compares the prediction with what was measured since."""
+    content = read_json(folder / "fit.json", "what --stage=fit writes")
+    measured = [r for r in cost_report.load_indexes(folder) if r["rows"] == options.predict_rows]
+    sizes = {record["nnz"] for record in measured}
+    found = errors([r for r in content["predicted"] if r["nnz"] in sizes], measured)
+    if not found:
+        raise UsageError(f"--predict_rows={options.predict_rows}: expected indexes of that size")
+    _show(found, list(found[0]))
+    records.save_all(folder / "check.json", found)
+
+
+def others(folder: pathlib.Path, options: Options) -> None:
+    """Times merging, and the rivals at `rows` rows."""
+    merging = cost_measure.measure_merge([2, 10, 50, 200, 1000], KS)
+    _show(merging, ["shards", "k", "milliseconds"])
+    sizes = (options.rows, options.dims, options.nnz, RIVAL_QUERIES, KS[0], options.num_threads)
+    found = cost_rivals.measure(*sizes)
+    for record in found:
+        print(record)
+    records.save_all(folder / "others.json", found, merge=merging)
+
+
+def plan(folder: pathlib.Path, options: Options) -> None:
+    """Applies the model to more rows: `plan.json`, a figure, and tables in the page."""
+    model = Fit.from_json(read_json(folder / "fit.json", "what --stage=fit writes")["model"])
+    own = [
+        record
+        for record in cost_report.load_indexes(folder)
+        if (record["rows"], record["nnz"]) == (max(FIT_ROWS), options.nnz)
+    ]
+    if not own:
+        raise UsageError(f"--nnz={options.nnz}: expected one that was measured")
+    settings = {r["k"]: cost_plan.Setting.of(r) for r in own if r["kind"] == "far"}
+    measured = read_json(folder / "spread.json", "what --stage=spread writes")["records"]
+    spreads = {r["k"]: Spread(np.array(r["microseconds"]) / 1e6) for r in measured}
+    rivals = read_json(folder / "others.json", "what --stage=others writes")
+    caller = cost_plan.Caller(
+        options.round_trip_ms,
+        options.call_ms,
+        options.gigabits,
+        cost_plan.MergeModel.fit(rivals["merge"]),
+    )
+    site = cost_plan.Site(options.workers, caller)
+    found = [
+        cost_plan.plan(model, settings[k], rows, shard_rows, rate, spreads[k], site)
+        for rows in PLANNED_ROWS
+        for shard_rows in SHARD_ROWS
+        for k in KS
+        for rate in RATES
+    ]
+    k = KS[0]
+    dense = cost_rivals.Dense.of(rivals["records"])
+    ivfpq = cost_rivals.IVFPQ.of(rivals["records"])
+    compared = [
+        record
+        for rows in PLANNED_ROWS
+        for record in cost_plan.compare(
+            model, settings[k], rows, SHARD_ROWS[1], spreads[k], dense, ivfpq
+        )
+    ]
+    records.save_all(
+        folder / "plan.json",
+        found,
+        nnz=options.nnz,
+        site=dataclasses.asdict(site),
+        dense=dataclasses.asdict(dense),
+        ivfpq=dataclasses.asdict(ivfpq),
+        compared=compared,
+    )
+    cost_report.draw(folder, folder / "cost_model.png")
+    text = cost_report.markdown(folder)
+    print(text)
+    if options.page:
+        picture = os.path.relpath(folder / "cost_model.png", options.page.parent)
+        text = f"![time per query and latency of many shards]({picture})\n\n{text}"
+        page = options.page.read_text() if options.page.exists() else ""
+        options.page.write_text(put_between_marks(page, text))
+
+
+STAGES: dict[str, Callable[[pathlib.Path, Options], None]] = {
+    "build": build,
+    "index": index,
+    "spread": spread,
+    "others": others,
+    "fit": fit,
+    "check": check,
+    "plan": plan,
+}
+
+
+def _shard(options: Options, part: int) -> pathlib.Path:
+    return options.shard_dir / f"{options.rows}_{options.nnz}_{part}.index"
+
+
+def _build(options: Options, part: int) -> None:
+    sizes = (options.rows, options.dims, options.nnz, options.queries)
+    cost_measure.build(_shard(options, part), *sizes, options.num_threads, part)
+
+
+def _ks(rows: int) -> list[int]:
+    return [k for k in KS if k <= rows]
+
+
+def _show(found: list[Record], keys: list[str]) -> None:
+    def text(value: Any) -> str:
+        return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+    print(text_table(keys, [[text(record[key]) for key in keys] for record in found]), flush=True)

@@ -1,0 +1,314 @@
+"""The cost model: fits against known parameters, queues against theory, stages at a small size."""
+
+import dataclasses
+import json
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from sparse_embed.experiments.benchmarks import cost_measure, cost_plan, cost_stages
+from sparse_embed.experiments.benchmarks.cost_model import (
+    FIT_ROWS,
+    TERMS,
+    BytesModel,
+    Fit,
+    TimeModel,
+    errors,
+    fit_relative,
+)
+from sparse_embed.experiments.benchmarks.cost_rivals import IVFPQ, Dense
+from sparse_embed.experiments.benchmarks.shard_queue import (
+    Spread,
+    latencies,
+    quantile_of_slowest,
+)
+from sparse_embed.retrieval import SparseIndex
+
+TRUE = dict(zip(TERMS, [0.05, 0.004, 0.09, 0.0015, 2e-5], strict=True))
+
+
+def measurements(noise=0.0, rows=FIT_ROWS):
+    """Records as --stage=index writes them, of times that `TRUE` gives."""
+    rng = np.random.default_rng(0)
+    found = []
+    for count in rows:
+        for nnz in (16, 32, 64):
+            for kind in ("near", "far"):
+                for k in (10, 100, 1000):
+                    flops = nnz**2 / 1024
+                    taken = TimeModel(TRUE).milliseconds(count, flops, nnz, k)
+                    taken *= (2 if kind == "far" else 1) * math.exp(noise * rng.normal())
+                    found.append(
+                        {
+                            **{"rows": count, "nnz": nnz, "kind": kind, "k": k, "p50": taken},
+                            **{"flops_per_row": flops, "nonzeros": nnz, "row_nonzeros": nnz},
+                            **{"bytes_per_row": 12 + 13 * nnz, "p99": 3 * taken},
+                        }
+                    )
+    return found
+
+
+def test_fit_recovers_what_made_the_times():
+    fit = Fit.of(measurements())
+    for kind, factor in (("near", 1), ("far", 2)):
+        for term, value in TRUE.items():
+            assert fit.times[kind].coefficients[term] == pytest.approx(factor * value, rel=1e-6)
+    assert fit.size == BytesModel(pytest.approx(12), pytest.approx(13))
+    assert Fit.from_json(json.loads(json.dumps(dataclasses.asdict(fit)))) == fit
+
+
+def test_noise_of_five_percent_moves_a_prediction_by_less():
+    base = measurements(noise=0.05)
+    fit = Fit.of(base)
+    truth = measurements(rows=[20_000_000])
+    found = errors([fit.predict(record, record["rows"]) for record in truth], truth)
+    assert len(found) == len(truth)
+    assert max(abs(record["time_error"]) for record in found) < 0.08
+    assert max(abs(record["bytes_error"]) for record in found) < 1e-9
+
+
+def test_short_times_count_as_much_as_long_ones():
+    """One wants a coefficient of 1, a thousand times as large the other 2."""
+    features = np.array([[1.0], [1000.0]])
+    (found,) = fit_relative(features, np.array([1.0, 2000.0]))
+    # min (c - 1)^2 + (c / 2 - 1)^2: c = 1.5 / 1.25
+    assert found == pytest.approx(1.2)
+
+
+def test_errors_are_relative_to_what_was_measured():
+    (record,) = measurements(rows=[1_000_000])[:1]
+    (found,) = errors([record | {"p50": 1.1 * record["p50"]}], [record])
+    assert found["time_error"] == pytest.approx(0.1)
+    assert found["bytes_error"] == 0
+    with pytest.raises(ValueError, match="2000000 rows, nnz=16, near, k=10: not measured"):
+        errors([record | {"rows": 2_000_000}], [record])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: TimeModel.fit(measurements()[:4]), "4 measurements: expected at least 5"),
+        (lambda: TimeModel.fit([]), "0 measurements: expected at least 5"),
+        (lambda: fit_relative(np.ones((2, 1)), np.array([1.0, 0.0])), "expected positive numbers"),
+        (lambda: fit_relative(np.ones((2, 1)), np.ones(3)), r"shape \(3,\): expected"),
+        (lambda: TimeModel(TRUE).milliseconds(0, 1, 1, 1), "rows=0: expected"),
+        (lambda: TimeModel(TRUE).milliseconds(1, 1, 1, 0), "k=0: expected"),
+        (lambda: Spread(np.ones((3, 1))), r"times of shape \(3, 1\)"),
+        (lambda: Spread(np.zeros((3, 2))), "times: expected positive numbers"),
+        (lambda: quantile_of_slowest(np.ones(3), 0, 0.5), "shards=0: expected"),
+        (lambda: latencies(np.ones((5, 2)), 1.5, 1, None), "rate=1.5 keeps 1 workers busy 150%"),
+        (lambda: latencies(np.ones((5, 2)), 0, 1, None), "rate=0: expected"),
+    ],
+)
+def test_bad_input(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_slowest_of_many_against_theory_and_simulation():
+    """The mean of the largest of S exponentials is 1 + 1/2 + ... + 1/S."""
+    rng = np.random.default_rng(0)
+    sample = rng.exponential(size=400_000)
+    largest = sample.reshape(-1, 20).max(axis=1)
+    for q in (0.5, 0.99):
+        exact = -math.log(1 - q ** (1 / 20))
+        assert quantile_of_slowest(sample, 20, q) == pytest.approx(exact, rel=0.03)
+        assert np.quantile(largest, q) == pytest.approx(exact, rel=0.03)
+    assert largest.mean() == pytest.approx(sum(1 / i for i in range(1, 21)), rel=0.03)
+
+
+def test_spread_draws_times_like_those_measured():
+    """Queries vary by a factor that all shards share, shards by less: the slowest shows it."""
+    rng = np.random.default_rng(0)
+
+    def made(queries, shards):
+        own = np.exp(0.5 * rng.normal(size=(queries, 1)))
+        return 3.0 * own * np.exp(0.1 * rng.normal(size=(queries, shards)))
+
+    spread = Spread(made(2000, 4))
+    drawn, truth = spread.draw(20_000, 50, rng), made(20_000, 50) / 3.0
+    assert np.median(drawn) == pytest.approx(1, rel=0.05)
+    for q in (0.5, 0.99):
+        assert np.quantile(drawn.max(axis=1), q) == pytest.approx(
+            np.quantile(truth.max(axis=1), q), rel=0.06
+        )
+    # Shards that vary on their own would make the typical query much slower.
+    assert quantile_of_slowest(truth[:, 0], 50, 0.5) > 1.7 * np.median(drawn.max(axis=1))
+
+
+def test_queue_of_one_shard_against_theory():
+    """M/M/1: the mean time in the system is 1 / (service rate - arrival rate)."""
+    rng = np.random.default_rng(1)
+    service = rng.exponential(0.01, (30_000, 1))
+    found = latencies(service, 50.0, 1, rng)
+    assert found.mean() == pytest.approx(1 / (100 - 50), rel=0.08)
+    twice = latencies(service, 50.0, 2, np.random.default_rng(2))
+    # M/M/2: 1 / (mu (1 - rho^2)) with rho = 50 / 200
+    assert twice.mean() == pytest.approx(0.01 / (1 - 0.25**2), rel=0.05)
+
+
+def test_queue_of_many_shards_waits_for_the_slowest():
+    service = np.array([[1.0, 2.0], [3.0, 1.0]])
+    found = latencies(service, 1e-6, 1, np.random.default_rng(0))
+    np.testing.assert_allclose(found, [2, 3], rtol=1e-6)
+
+
+def test_merge_is_that_of_one_index():
+    rows = np.random.default_rng(0).integers(0, 3, (300, 8)).astype(np.float32)
+    query = np.ones((1, 8), np.float32)
+    k = 40
+    scores, ids = SparseIndex.build(rows).search(query, k)
+    parts = [
+        SparseIndex.build(rows[i::3], ids=np.arange(300)[i::3]).search(query, k) for i in range(3)
+    ]
+    found = cost_measure.merge(*(np.concatenate(found) for found in zip(*parts, strict=True)), k)
+    np.testing.assert_array_equal(found[0], scores[0])
+    np.testing.assert_array_equal(found[1], ids[0])
+
+
+def site(workers=2):
+    caller = cost_plan.Caller(1.0, 0.1, 10.0, cost_plan.MergeModel(0.05, 1e-4))
+    return cost_plan.Site(workers, caller)
+
+
+def test_plan_by_hand():
+    """No spread: the slowest shard takes what each does."""
+    fit, spread = Fit.of(measurements()), Spread(np.ones((10, 4)))
+    setting = cost_plan.Setting(1.0, 32, 32, 10)
+    found = cost_plan.plan(fit, setting, 100_000_000, 10_000_000, 1.0, spread, site())
+    shard = fit.times["far"].milliseconds(10_000_000, 1.0, 32, 10)
+    assert found["shards"] == 10
+    assert found["gigabytes"] == pytest.approx(1e8 * (12 + 13 * 32) / 1e9)
+    # Round trip, ten calls, 100 results of 12 bytes at 1.25 GB/s, merging 100 results.
+    added = 1.0 + 10 * 0.1 + 1e3 * 1200 / 1.25e9 + 0.05 + 100 * 1e-4
+    assert found["caller"] == pytest.approx(added)
+    assert found["idle_p50"] == found["idle_p99"] == pytest.approx(shard + added)
+    assert found["core_seconds_per_query"] == pytest.approx(10 * shard / 1e3)
+    assert found["replicas"] == 1
+    rate = 1e4 / shard  # ten workers of one shard busy
+    busy = cost_plan.plan(fit, setting, 100_000_000, 10_000_000, rate, spread, site())
+    assert busy["replicas"] == math.ceil(10 / (2 * cost_plan.MOST_BUSY))
+    assert busy["cores"] == 10 * 2 * busy["replicas"]
+    assert busy["p99"] > found["p99"]
+    assert busy["gigabytes"] == pytest.approx(busy["replicas"] * found["gigabytes"])
+
+
+def test_one_shard_needs_no_network_and_has_its_neighbours():
+    fit, spread = Fit.of(measurements()), Spread(np.ones((10, 4)))
+    setting = cost_plan.Setting(1.0, 32, 32, 10)
+    found = cost_plan.plan(fit, setting, 5_000_000, 10_000_000, 1.0, spread, site())
+    near = fit.times["near"].milliseconds(5_000_000, 1.0, 32, 10)
+    assert found["idle_p50"] == pytest.approx(near)
+
+
+def rival_records():
+    found = [
+        {"method": "dense", "milliseconds": ms, "rows": 1000, "bytes_per_row": 2048.0}
+        for ms in (4.0, 1.0)
+    ]
+    for nlist in (16, 64):
+        for nprobe, recall in ((4, 0.5), (8, 0.695), (16, 0.7)):
+            taken = 0.1 + 0.01 * nlist + 0.02 * nprobe + 0.001 * 1000 * nprobe / nlist
+            found.append(
+                {
+                    **{"method": "ivfpq", "milliseconds": taken, "rows": 1000, "nlist": nlist},
+                    **{"nprobe": nprobe, "recall": recall, "bits": 8, "dense_dims": 4},
+                    "bytes_per_row": 72 + 4 * 4 * (nlist + 256) / 1000,
+                }
+            )
+    return found
+
+
+def test_rivals_are_scaled():
+    dense, ivfpq = Dense.of(rival_records()), IVFPQ.of(rival_records())
+    assert dense.milliseconds(10_000) == pytest.approx(40)
+    assert dense.milliseconds(10_000, batch=True) == pytest.approx(10)
+    assert (ivfpq.nlist, ivfpq.nprobe, ivfpq.recall) == (64, 8, 0.695)
+    assert ivfpq.bytes_per_row == pytest.approx(72)
+    assert ivfpq.milliseconds(50_000) == pytest.approx(0.1 + 0.64 + 0.16 + 50 * 8 / 64)
+
+
+def run(*arguments):
+    command = [sys.executable, "-m", "sparse_embed.experiments.cost_model", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def options(tmp_path, **changed):
+    values = {
+        **{"shard_dir": tmp_path, "rows": 3000, "dims": 64, "nnz": 32, "queries": 12, "rounds": 2},
+        **{"num_threads": 1, "predict_rows": 20_000_000, "round_trip_ms": 1.2, "call_ms": 0.1},
+        **{"gigabits": 10.0, "workers": 4, "page": tmp_path / "page.md"},
+    }
+    return cost_stages.Options(**(values | changed))
+
+
+def test_all_stages(tmp_path, monkeypatch):
+    """Real indexes, of a size of seconds; made-up times where millions of rows are needed."""
+    folder = tmp_path / "records"
+    folder.mkdir()
+    for name in ("build", "index", "spread"):
+        cost_stages.STAGES[name](folder, options(tmp_path))
+    assert not list(tmp_path.glob("*.index"))
+    measured = json.loads((folder / "index_3000_32.json").read_text())["records"]
+    assert {(r["kind"], r["k"]) for r in measured} == {
+        (kind, k) for kind in ("near", "far") for k in (10, 100, 1000)
+    }
+    for record in measured:
+        assert 0 < record["p50"] <= record["p99"]
+        assert 10 < record["flops_per_row"] < 32  # 64 dimensions of which 32 are used
+        assert record["bytes_per_row"] > 32 * 6
+    (folder / "index_3000_32.json").unlink()
+    for rows in (*FIT_ROWS, 20_000_000):
+        content = {"records": measurements(rows=[rows])}
+        (folder / f"index_{rows}_32.json").write_text(json.dumps(content))
+    merging = cost_measure.measure_merge([2, 50], [10, 100], repeats=3)
+    (folder / "others.json").write_text(json.dumps({"records": rival_records(), "merge": merging}))
+    monkeypatch.setattr(cost_stages, "SHARD_ROWS", (20_000_000, 50_000_000))
+    monkeypatch.setattr(cost_stages, "RATES", (100.0,))
+    monkeypatch.setattr(cost_plan, "SIMULATED", 1000)
+    (tmp_path / "page.md").write_text("Before\n<!-- costs -->\nold\n<!-- end of costs -->\nafter\n")
+    for name in ("fit", "check", "plan"):
+        cost_stages.STAGES[name](folder, options(tmp_path))
+    checked = json.loads((folder / "check.json").read_text())["records"]
+    assert len(checked) == 18
+    assert max(abs(record["time_error"]) for record in checked) < 1e-6
+    planned = json.loads((folder / "plan.json").read_text())["records"]
+    assert {record["shards"] for record in planned} == {2, 5, 20, 50}
+    assert all(record["p50"] <= record["p99"] for record in planned)
+    assert (folder / "cost_model.png").stat().st_size > 1000
+    page = (tmp_path / "page.md").read_text()
+    assert page.startswith("Before")
+    assert "### 1,000,000,000 rows" in page
+    assert "(records/cost_model.png)" in page
+    assert "old" not in page
+
+
+def test_other_parts_are_of_one_distribution():
+    (one, near), (two, _) = (next(cost_measure.batches(30_000, 64, 8, 10, part)) for part in (0, 1))
+    shares = [np.bincount(part.indices, minlength=64) / part.nnz for part in (one, two)]
+    assert np.corrcoef(*shares)[0, 1] > 0.9
+    assert (one != two).nnz > 0
+    far = cost_measure.far_queries(64, 8, 10)
+    best = [(queries @ one.T).toarray().max(axis=1) for queries in (near, far)]
+    assert np.median(best[0]) > np.median(best[1])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "--stage is not given: expected one of build, index"),
+        (["--stage=draw"], "stage"),
+        (["--stage=fit"], "expected records of --stage=index"),
+        (["--stage=index"], "999000_32_0.facts.json"),
+        (["--stage=plan", "--output=page.txt"], "--output=page.txt: expected the name of a .md"),
+        (["--stage=plan", "--workers=0"], "workers"),
+    ],
+)
+def test_mistakes_cost_one_line(tmp_path, arguments, message):
+    done = run(f"--cost_dir={tmp_path}", f"--shard_dir={tmp_path}", *arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
