@@ -48,7 +48,9 @@ _CALL = flags.DEFINE_float(
 _GIGABITS = flags.DEFINE_float(
     "gigabits", 10.0, "Gigabits per second into the caller, assumed.", lower_bound=0.001
 )
-_WORKERS = flags.DEFINE_integer("workers", 4, "Cores of each replica of a shard.", lower_bound=1)
+_REPLICA_CORES = flags.DEFINE_integer(
+    "replica_cores", 4, "Cores of each replica of a shard.", lower_bound=1
+)
 
 
 def main() -> None:
@@ -68,7 +70,7 @@ def main() -> None:
         round_trip_ms=_ROUND_TRIP.value,
         call_ms=_CALL.value,
         gigabits=_GIGABITS.value,
-        workers=_WORKERS.value,
+        replica_cores=_REPLICA_CORES.value,
         page=app.writable_file("output", OUTPUT.value, ".md") if OUTPUT.value else None,
     )
     cost_stages.STAGES[_STAGE.value](folder, options)

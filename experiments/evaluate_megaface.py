@@ -29,12 +29,9 @@ from sparse_embed.experiments.evaluation import identification, methods, records
 from sparse_embed.flags import app
 from sparse_embed.flags.evaluation import DATA_NAME, DISTRACTORS, ONLY, TIMED_QUERIES
 from sparse_embed.flags.output import RECORDS
-from sparse_embed.flags.retrieval import KEEP, THRESHOLD, K
+from sparse_embed.flags.retrieval import DENSE, KEEP, THRESHOLD, K
 from sparse_embed.retrieval.metrics import check_unit_norm
 
-_DENSE = flags.DEFINE_string(
-    "dense", None, "Dense embeddings (.npy) that all methods re-rank with."
-)
 _OTHERS = {
     "narrow_dense": flags.DEFINE_list(
         "narrow_dense", [], "More dense embeddings (.npy), such as 128-d ones, not re-ranked."
@@ -61,7 +58,7 @@ def main() -> None:
             raise UsageError(f"--only={name}: expected some of {', '.join(known)}")
     if KEEP.value and not _OTHERS["sparse"].value:
         raise UsageError(f"{flags.FLAGS['keep'].serialize()} needs --sparse: it cuts nothing else")
-    path = app.existing_path("dense", _DENSE.value)
+    path = app.existing_path("dense", DENSE.value)
     data = methods.Data(
         methods.load("dense", path, DISTRACTORS.value),
         path,

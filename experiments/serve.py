@@ -17,7 +17,7 @@ from sparse_embed.common.failures import UsageError
 from sparse_embed.flags import app
 from sparse_embed.flags.embedding import IMAGE_FOLDER
 from sparse_embed.flags.output import ENCODER, MODEL_DIR
-from sparse_embed.flags.retrieval import INDEX
+from sparse_embed.flags.retrieval import DENSE, INDEX
 from sparse_embed.flags.serving import (
     HOST,
     MAX_BODY,
@@ -29,9 +29,6 @@ from sparse_embed.flags.serving import (
 )
 from sparse_embed.flags.workload import NUM_THREADS
 
-_DENSE = flags.DEFINE_string(
-    "dense", None, "Dense embeddings (.npy) of the rows of --index, to re-rank with."
-)
 _DENSE_MODEL_DIR = flags.DEFINE_string(
     "dense_model_dir", None, "Folder of the run of a dense encoder, to re-rank with."
 )
@@ -55,7 +52,7 @@ def main() -> None:
 
     limits = Limits(MAX_BODY.value, MAX_PIXELS.value, MAX_QUEUE.value, MAX_SECONDS.value)
     if IMAGE_FOLDER.value:
-        for flag in (_DENSE, _STORED_IMAGES):
+        for flag in (DENSE, _STORED_IMAGES):
             if flag.value:
                 raise UsageError(f"--{flag.name}={flag.value}: expected without --image_folder")
         folder = app.existing_path("image_folder", IMAGE_FOLDER.value)
@@ -68,8 +65,8 @@ def main() -> None:
     else:
         rows = collections.open_rows("index", app.existing_path("index", INDEX.value))
         dense = pictures = None
-        if _DENSE.value:
-            dense = collections.open_dense("dense", app.existing_path("dense", _DENSE.value))
+        if DENSE.value:
+            dense = collections.open_dense("dense", app.existing_path("dense", DENSE.value))
         if _STORED_IMAGES.value:
             path = app.existing_path("stored_images", _STORED_IMAGES.value)
             pictures = StoredPictures.open("stored_images", path, rows.shape[0])

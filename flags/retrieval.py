@@ -82,6 +82,9 @@ __getattr__ = defined_on_import(
         "DATABASE": lambda: flags.DEFINE_string(
             "database", None, "Sparse embeddings to search in (CSR, .npz)."
         ),
+        "DENSE": lambda: flags.DEFINE_string(
+            "dense", None, "Dense embeddings (.npy) of the rows, to re-rank with."
+        ),
         "INDEX": lambda: flags.DEFINE_string(
             "index", None, "File of the index; default: images.index in the run's folder."
         ),

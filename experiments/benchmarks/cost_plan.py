@@ -82,11 +82,11 @@ class Site:
     """The machines.
 
     Attributes:
-        workers: cores of each replica of a shard.
+        replica_cores: cores of each replica of a shard.
         caller: what is added to the slowest shard.
     """
 
-    workers: int
+    replica_cores: int
     caller: Caller
 
 
@@ -122,8 +122,8 @@ def plan(
     median = fit.times[kind].milliseconds(rows / shards, *asked) / 1e3
     service = median * spread.draw(SIMULATED, shards, rng)
     work = float(service.mean())  # seconds of a core, per query and shard
-    replicas = max(1, math.ceil(rate * work / (MOST_BUSY * site.workers)))
-    taken = latencies(service, rate / replicas, site.workers, rng)[_WARM:]
+    replicas = max(1, math.ceil(rate * work / (MOST_BUSY * site.replica_cores)))
+    taken = latencies(service, rate / replicas, site.replica_cores, rng)[_WARM:]
     added = site.caller.milliseconds(shards, setting.k)
     idle = 1e3 * service.max(axis=1) + added
     queued = 1e3 * taken + added
@@ -133,7 +133,7 @@ def plan(
         "k": setting.k,
         "rate": rate,
         "replicas": replicas,
-        "cores": shards * replicas * site.workers,
+        "cores": shards * replicas * site.replica_cores,
         "gigabytes": replicas * rows * fit.size.bytes(setting.row_nonzeros) / 1e9,
         "gigabytes_per_shard": rows / shards * fit.size.bytes(setting.row_nonzeros) / 1e9,
         "shard_p50": 1e3 * median,

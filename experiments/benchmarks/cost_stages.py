@@ -46,7 +46,7 @@ class Options:
     round_trip_ms: float
     call_ms: float
     gigabits: float
-    workers: int
+    replica_cores: int
     page: pathlib.Path | None
 
 
@@ -153,7 +153,7 @@ def plan(folder: pathlib.Path, options: Options) -> None:
         options.gigabits,
         cost_plan.MergeModel.fit(rivals["merge"]),
     )
-    site = cost_plan.Site(options.workers, caller)
+    site = cost_plan.Site(options.replica_cores, caller)
     found = [
         cost_plan.plan(model, settings[k], rows, shard_rows, rate, spreads[k], site)
         for rows in PLANNED_ROWS

@@ -240,7 +240,7 @@ def options(tmp_path, **changed):
     values = {
         **{"shard_dir": tmp_path, "rows": 3000, "dims": 64, "nnz": 32, "queries": 12, "rounds": 2},
         **{"num_threads": 1, "predict_rows": 20_000_000, "round_trip_ms": 1.2, "call_ms": 0.1},
-        **{"gigabits": 10.0, "workers": 4, "page": tmp_path / "page.md"},
+        **{"gigabits": 10.0, "replica_cores": 4, "page": tmp_path / "page.md"},
     }
     return cost_stages.Options(**(values | changed))
 
@@ -304,7 +304,7 @@ def test_other_parts_are_of_one_distribution():
         (["--stage=fit"], "expected records of --stage=index"),
         (["--stage=index"], "999000_32_0.facts.json"),
         (["--stage=plan", "--output=page.txt"], "--output=page.txt: expected the name of a .md"),
-        (["--stage=plan", "--workers=0"], "workers"),
+        (["--stage=plan", "--replica_cores=0"], "replica_cores"),
     ],
 )
 def test_mistakes_cost_one_line(tmp_path, arguments, message):
