@@ -31,6 +31,7 @@ from sparse_embed.experiments.benchmarks.search_speed import timed
 from sparse_embed.experiments.benchmarks.workload import make_workload, popularities
 from sparse_embed.experiments.evaluation.records import Record
 from sparse_embed.retrieval import SparseIndex
+from sparse_embed.retrieval.merging import merge_results
 
 KS = [10, 100, 1000]
 BATCH_ROWS = 100_000
@@ -253,25 +254,16 @@ def percentiles(taken: np.ndarray) -> Record:
     return {"mean": float(1e3 * taken.mean()), **found}
 
 
-def merge(scores: np.ndarray, ids: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The k best of what shards found for one query, (shards, k) each; ties by lower id."""
-    scores, ids = scores.ravel(), ids.ravel()
-    if k < len(scores):
-        least = np.partition(scores, len(scores) - k)[len(scores) - k]
-        kept = np.flatnonzero(scores >= least)
-        scores, ids = scores[kept], ids[kept]
-    order = np.lexsort((ids, -scores))[:k]
-    return scores[order], ids[order]
-
-
 def measure_merge(shards: list[int], ks: list[int], repeats: int = 100) -> list[Record]:
-    """Times of merging sorted results of one query, as `merge` does it."""
+    """Times of merging sorted results of one query, as `ShardedIndex` does it."""
     rng = np.random.default_rng(0)
     found: list[Record] = []
     for count in shards:
         for k in ks:
             scores = -np.sort(-rng.random((count, k), np.float32), axis=1)
             ids = rng.permutation(count * k).reshape(count, k)
-            taken = [timed(functools.partial(merge, scores, ids, k))[1] for _ in range(repeats)]
+            parts = list(zip(scores[:, None], ids[:, None], strict=True))
+            merge = functools.partial(merge_results, parts, k)
+            taken = [timed(merge)[1] for _ in range(repeats)]
             found.append({"shards": count, "k": k, "milliseconds": 1e3 * float(np.median(taken))})
     return found

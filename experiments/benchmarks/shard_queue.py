@@ -35,17 +35,6 @@ class Spread:
         return own[:, None] * rng.choice(self.factors, (queries, shards))
 
 
-def quantile_of_slowest(sample: np.ndarray, shards: int, q: float) -> float:
-    """The q-quantile of the largest of `shards` independent draws from a sample.
-
-    The largest is at most x with probability P(x)^shards, so it is the sample's own quantile at
-    q^(1 / shards).
-    """
-    check_number("shards", shards, integer=True, minimum=1)
-    check_number("q", q, minimum=0, maximum=1)
-    return float(np.quantile(sample, q ** (1 / shards)))
-
-
 def latencies(
     service: np.ndarray, rate: float, workers: int, rng: np.random.Generator
 ) -> np.ndarray:
