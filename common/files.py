@@ -10,7 +10,7 @@ import stat
 import tempfile
 from collections.abc import Iterator
 
-from sparse_embed.common.failures import UsageError
+from sparse_embed.common.failures import MachineError, UsageError
 
 # What a writer may say when the disk is full; each library puts it in other words.
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -48,6 +48,40 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
         if mode is not None:
             os.chmod(temporary, mode)
         os.replace(temporary, target)
+        _flush_folder(target.parent)
+
+
+def _flush_folder(folder: pathlib.Path) -> None:
+    """Flushes a folder, so that a rename in it survives a loss of power, and precedes the next."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # some network file systems flush no folders
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def file_lock(path: pathlib.Path) -> Iterator[None]:
+    """Holds a lock on a file, which stays; others who want it, threads too, wait.
+
+    The lock ends with the process, however that ends. Network file systems lock files, too.
+
+    Raises:
+        MachineError: the file system locks no files.
+    """
+    lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError as error:
+            raise MachineError(f"{path}: cannot be locked: {error.strerror}") from error
+        try:
+            yield
+        finally:  # closing is not enough: a forked process has it open too
+            fcntl.flock(lock, fcntl.LOCK_UN)
+    finally:
+        os.close(lock)
 
 
 @contextlib.contextmanager

@@ -114,3 +114,14 @@ def check_zip(path: str | os.PathLike[str], members: Collection[zipfile.ZipInfo]
                 f"{os.fspath(path)}: {member.filename} is compressed by method "
                 f"{member.compress_type}: expected 0 or 8 (DEFLATE)"
             )
+
+
+def check_keras_file(path: str | os.PathLike[str]) -> None:
+    """Refuses a `.keras` file with a wrong checksum: Keras would go on with damaged weights.
+
+    Call it within `reading`.
+    """
+    with zipfile.ZipFile(path) as archive:
+        check_zip(path, archive.infolist())
+        if (damaged := archive.testzip()) is not None:
+            raise ValueError(f"{damaged} in it is damaged: its checksum is wrong")

@@ -11,6 +11,7 @@ SIGKILL at random moments of a steady load and compares every answer.
 
 from absl import flags
 
+from sparse_embed.common.extras import require
 from sparse_embed.experiments.benchmarks import shard_kills, sharded_search
 from sparse_embed.experiments.evaluation import records
 from sparse_embed.flags import app
@@ -32,6 +33,8 @@ _DEADLINE = flags.DEFINE_float(
 
 def main() -> None:
     """Measures what the flags describe."""
+    require("benchmark_shards", "distributed", "ray")
+    require("benchmark_shards", "baselines", "psutil")
     folder = app.writable_folder("index_folder", INDEX_FOLDER.value)
     output = app.writable_file("output", OUTPUT.value, ".json") if OUTPUT.value else None
     sizes = (ROWS.value, DIMS.value, NNZ.value, BATCH_ROWS.value)

@@ -4,7 +4,8 @@ r"""Builds a sharded index from sparse embeddings in many files, as `embed` writ
         --shards=4
 
 One file and the shard that is built are in memory at a time. Row i of all files together gets the
-id i, in the order of the files' names. `ShardedIndex.open` searches the folder.
+id i, in the order of the files' names; in a folder that `embed_parts` wrote, the number of its
+example. `ShardedIndex.open` searches the folder.
 """
 
 from absl import flags

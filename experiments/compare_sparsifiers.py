@@ -24,7 +24,7 @@ _LABELLED = flags.DEFINE_string(
     "labelled", None, "Dense embeddings with labels: the arrays of these names in an .npz."
 )
 _HELD_OUT = flags.DEFINE_integer(
-    "held_out_classes", None, "Classes to hold out; half of them if None."
+    "held_out_classes", None, "Classes to hold out; half of them if None.", lower_bound=1
 )
 _WAYS = flags.DEFINE_list(
     "ways", [], "Which ways to sparse codes, by their names in the table; empty for all."
@@ -36,12 +36,15 @@ def main() -> None:
     """Compares what the flags describe."""
     output = app.writable_file("output", OUTPUT.value, ".json")
     arrays = read_npz(app.existing_path("labelled", _LABELLED.value), ("embeddings", "labels"))
-    rows, labels = arrays["embeddings"].astype(np.float32), arrays["labels"]
-    if rows.ndim != 2 or labels.shape != rows.shape[:1]:
+    rows, labels = arrays["embeddings"], arrays["labels"]
+    if rows.ndim != 2 or labels.shape != rows.shape[:1] or rows.dtype.kind not in "fiu":
         raise UsageError(
             f"--labelled={_LABELLED.value}: expected embeddings (n, d) and labels (n,), got "
-            f"{rows.shape} and {labels.shape}"
+            f"{rows.shape} of {rows.dtype} and {labels.shape}"
         )
+    rows = rows.astype(np.float32)
+    if not np.isfinite(rows).all():
+        raise UsageError(f"--labelled={_LABELLED.value}: expected finite embeddings")
     classes = len(np.unique(labels))
     held_out = _HELD_OUT.value or classes // 2
     if not 0 < held_out < classes:
@@ -56,6 +59,8 @@ def main() -> None:
         known = "; ".join(splits.ways(1, 1, 0))
         raise UsageError(f"--ways={','.join(_WAYS.value)}: expected some of {known}")
     sizes = (CODE_DIM.value, NONZEROS.value or 32)
+    if sizes[1] > sizes[0]:
+        raise UsageError(f"--code_nonzeros={sizes[1]}: expected at most --code_dim={sizes[0]}")
     found = splits.measure(
         rows,
         labels,

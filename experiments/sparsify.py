@@ -8,11 +8,13 @@ Learns sparse codes (see `sparse_embed.sparsify`), indexes all rows, and prints 
 dense neighbours of held-out rows a search finds, at which cost, beside exhaustive dense search,
 HNSW and IVF-PQ. The folder then holds `codes.index` for `SparseIndex.load`, `sparsifier.keras` for
 `Sparsifier.load`, `trade_off.png` and `record.json`. Rows are read from the file as they are
-needed; those that are learned from, and the index, are in memory.
+needed; those that are learned from, and the index, are in memory. To compare takes the extra
+`baselines`.
 """
 
 from absl import flags
 
+from sparse_embed.common.extras import require
 from sparse_embed.common.failures import UsageError
 from sparse_embed.common.files import user_path
 from sparse_embed.experiments.sparsifying import index_folder
@@ -27,7 +29,9 @@ _COMPARED = flags.DEFINE_integer(
     "compared_rows",
     index_folder.COMPARED,
     "Rows, drawn at random, on which other methods are compared; 0 for none.",
-    lower_bound=0,
+)
+flags.register_validator(
+    _COMPARED, lambda rows: rows == 0 or rows >= 2, "expected 0, or 2 rows or more"
 )
 
 
@@ -39,24 +43,23 @@ def main() -> None:
         labels = index_folder.read_labels(app.existing_path("labels", _LABELS.value), len(dense))
     if not OUTPUT.value:
         raise UsageError("--output is not given: expected a folder to make")
+    if _COMPARED.value:
+        require("sparsify with --compared_rows other than 0", "baselines", "faiss")
     output = user_path("output", OUTPUT.value, "a folder to make")
     if output.exists():
         raise UsageError(f"--output={OUTPUT.value}: expected a folder that does not exist yet")
     app.writable_folder("output", str(output.parent))
-    try:
-        index_folder.make(
-            dense,
-            labels,
-            output,
-            NUM_THREADS.value,
-            _COMPARED.value,
-            dim=CODE_DIM.value,
-            flops=FLOPS.value,
-            nonzeros=NONZEROS.value,
-            steps=STEPS.value,
-        )
-    except ValueError as error:
-        raise UsageError(error) from error
+    index_folder.make(
+        dense,
+        labels,
+        output,
+        NUM_THREADS.value,
+        _COMPARED.value,
+        dim=CODE_DIM.value,
+        flops=FLOPS.value,
+        nonzeros=NONZEROS.value,
+        steps=STEPS.value,
+    )
     print(f"{output}: {', '.join(sorted(path.name for path in output.iterdir()))}")
 
 

@@ -1,5 +1,7 @@
 """Dense re-ranking of a sparse shortlist (the paper's "Sparse retrieval and re-ranking")."""
 
+import inspect
+
 import numpy as np
 
 from sparse_embed.common.checks import check_choice, check_number
@@ -116,7 +118,7 @@ class TwoStage:
                 raise ValueError(
                     f"the index has the id {missing[0]}: expected ids of the reranker's rows"
                 )
-        elif index.shape[0] != reranker.shape[0]:
+        elif reranker.ids is None and index.shape[0] != reranker.shape[0]:
             raise ValueError(
                 f"the index has {index.shape[0]} rows and the reranker {reranker.shape[0]}: "
                 "expected the same items in the same order"
@@ -156,10 +158,10 @@ class TwoStage:
             check_number("shortlist", shortlist, integer=True, minimum=1)
         given = {"allowed": allowed, "forbidden": forbidden}
         filters = {name: rows for name, rows in given.items() if rows is not None}
-        if filters and not isinstance(self._index, SparseIndex):
+        if filters and "allowed" not in inspect.signature(self._index.search).parameters:
             raise ValueError(
                 f"{next(iter(filters))} is given: {type(self._index).__name__} has no filters, "
-                "expected an index that is a SparseIndex"
+                "expected a SparseIndex or a ShardedIndex"
             )
         _, ids = protocol.shortlist(
             self._index, queries, shortlist, threshold, num_threads, **filters

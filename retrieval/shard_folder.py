@@ -6,8 +6,9 @@
                                     manifest, by the seventh change: int64, rising
 
 A change writes new files first, then the manifest in place of the old one: it has happened as soon
-as it returns, and has not happened if its process is killed before. One change at a time holds a
-lock. Files that a killed change left are not in the manifest; the next change writes over them.
+as it returns, and has not happened if its process is killed before. One change at a time holds the
+lock of `.lock`. Files that a killed change left are not in the manifest; later changes write over
+them, or remove them.
 
 Nothing here needs Ray.
 """
@@ -28,7 +29,7 @@ import scipy.sparse
 from sparse_embed.common.arrays import read_npy
 from sparse_embed.common.checks import check_number
 from sparse_embed.common.failures import DataError
-from sparse_embed.common.files import atomic_path, scratch_folder
+from sparse_embed.common.files import atomic_path, file_lock, scratch_folder
 from sparse_embed.common.progress import progress_bar
 from sparse_embed.common.reading import read_json, reading
 from sparse_embed.retrieval import batches
@@ -37,6 +38,7 @@ from sparse_embed.retrieval.index import SparseIndex
 from sparse_embed.retrieval.inputs import Matrix, canonical_csr, id_array, new_ids
 
 MANIFEST = "manifest.json"
+_LOCK = ".lock"
 _EXPECTED = "the manifest of a sharded index"
 _FORMAT = "sparse_embed shards"
 _VERSION = 1
@@ -315,10 +317,10 @@ def remove(folder: pathlib.Path, ids: np.ndarray) -> tuple[Manifest, int]:
             shards[place] = _with_removed(folder, shards[place], name, after)
         manifest = dataclasses.replace(old, changes=old.changes + 1, shards=tuple(shards))
         _write(folder, manifest)
-        kept = {shard.removed for shard in manifest.shards}
-        for shard in old.shards:
-            if shard.removed is not None and shard.removed not in kept:
-                (folder / shard.removed.file).unlink(missing_ok=True)
+        kept = {shard.removed.file for shard in manifest.shards if shard.removed is not None}
+        for path in folder.glob("shard-*.removed-*.npy"):
+            if path.name not in kept:  # replaced now, or left by a killed change
+                path.unlink(missing_ok=True)
     return manifest, sum(map(len, old.shards)) - sum(map(len, manifest.shards))
 
 
@@ -363,9 +365,10 @@ def _check_apart(
 
 
 def _number(manifest: Manifest) -> int:
-    """Returns a number that no shard of the manifest has in its name."""
-    names = {shard.name for shard in manifest.shards}
-    return next(n for n in itertools.count(len(names)) if f"shard-{n:05d}" not in names)
+    """Returns a number that no shard of the manifest has in its name or its file's."""
+    taken = {name for shard in manifest.shards for name in (f"{shard.name}.index", shard.file)}
+    count = itertools.count(len(manifest.shards))
+    return next(n for n in count if f"shard-{n:05d}.index" not in taken)
 
 
 def _checksum(content: Any) -> int:
@@ -390,7 +393,7 @@ def _changing(folder: pathlib.Path) -> Iterator[pathlib.Path]:
     """Waits until nobody else changes the folder; yields a folder for what is not to stay."""
     if not folder.is_dir():
         raise DataError(f"{folder}: expected the folder of a sharded index")
-    with scratch_folder(folder / "change") as scratch:
+    with file_lock(folder / _LOCK), scratch_folder(folder / "change") as scratch:
         yield scratch
 
 

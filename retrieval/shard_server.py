@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
+from sparse_embed.common.failures import DataError
 from sparse_embed.retrieval.index import SparseIndex
 from sparse_embed.retrieval.shard_folder import Shard, open_shard
 
@@ -52,7 +53,12 @@ class ShardServer:
         indptr, columns, values = request.arrays
         queries = scipy.sparse.csr_array((values, columns, indptr), shape=request.shape)
         k = min(request.k, max(len(index), 1))
-        return index.search(queries, k, **request.options)
+        try:
+            return index.search(queries, k, **request.options)
+        except DataError:  # the file was changed in place: if it is put back, it is opened anew
+            with self._lock:
+                self._states.pop(shard, None)
+            raise
 
     def health(self, shard: Shard, request: None = None) -> dict[str, Any]:
         """Returns where this process runs, after it has opened the shard."""

@@ -1,18 +1,19 @@
 """An index in shards, each searched by a process of its own, on one machine or many, with Ray."""
 
+import contextlib
 import dataclasses
 import os
 import pathlib
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
 from sparse_embed.common import ray_session
 from sparse_embed.common.checks import check_number
-from sparse_embed.common.failures import MachineError
+from sparse_embed.common.failures import DataError, MachineError
 from sparse_embed.retrieval import shard_folder
 from sparse_embed.retrieval.index import SparseIndex, widened
 from sparse_embed.retrieval.inputs import Matrix, canonical_csr
@@ -21,6 +22,7 @@ from sparse_embed.retrieval.shard_folder import ListGoneError, Manifest, Rows, S
 from sparse_embed.retrieval.shard_server import Request, ShardServer
 
 _PAUSE = 0.05  # seconds before a shard that failed is asked again
+_GLANCE = 0.5  # seconds after which a call that waits sees whether the index was closed
 _INLINE = 100_000  # bytes; Ray copies smaller arguments into each call
 _DEADLINE = 30.0
 
@@ -97,7 +99,9 @@ class ShardedIndex:
         self._manifest = shard_folder.read(self._folder)
         self._max_in_flight = max_in_flight
         self._slots = threading.BoundedSemaphore(max_in_flight)
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
+        self._calls = 0  # that are asking shards
+        self._empty = SparseIndex(self._manifest.dims)
         self._actor_options = dict(actor_options or {})
         self._actors: dict[str, Any] = {}
         self._closed = False
@@ -197,11 +201,15 @@ class ShardedIndex:
         self.close()
 
     def close(self) -> None:
-        """Ends the processes of the shards, and Ray if this started it."""
+        """Ends the processes of the shards, and Ray if this started it.
+
+        Calls that are under way in other threads raise ValueError first.
+        """
         with self._lock:
             if self._closed:
                 return
             self._closed = True
+            self._lock.wait_for(lambda: not self._calls)
             if self._ray.is_initialized():  # the caller may have ended it
                 for actor in self._actors.values():
                     self._ray.kill(actor)
@@ -315,19 +323,11 @@ class ShardedIndex:
         }
         csr = canonical_csr("queries", queries, self._manifest.dims)
         # An index without rows finds nothing, but checks what it is asked.
-        nothing = np.empty((0, self._manifest.dims), np.float32)
-        SparseIndex(self._manifest.dims).search(nothing, k, **options)
+        self._empty.search(np.empty((0, self._manifest.dims), np.float32), k, **options)
         arrays = [np.asarray(array) for array in csr.arrays]
         request = Request(csr.shape, (arrays[0], arrays[1], arrays[2]), k, options)
-        if not self._slots.acquire(timeout=max(0.0, end - time.monotonic())):
-            raise OverloadedError(
-                f"deadline={deadline:g}: {self._max_in_flight} other searches were running all the "
-                "time: expected fewer at a time, or a larger max_in_flight"
-            )
-        try:
-            answers, reasons = self._search(request, end)
-        finally:
-            self._slots.release()
+        with self._slot(deadline, end), self._calling():
+            answers, reasons = self._search(request, end, partial)
         missing = tuple(reasons)
         if missing and not (partial and answers):
             told = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
@@ -337,7 +337,37 @@ class ShardedIndex:
             found = widened(*found, k)
         return (*found, missing) if partial else found
 
-    def _search(self, request: Request, end: float) -> tuple[dict[str, Any], dict[str, str]]:
+    @contextlib.contextmanager
+    def _slot(self, deadline: float, end: float) -> Iterator[None]:
+        """Waits until fewer than `max_in_flight` searches run."""
+        acquired = self._slots.acquire(timeout=max(0.0, end - time.monotonic()))
+        try:
+            if not acquired or time.monotonic() >= end:
+                raise OverloadedError(
+                    f"deadline={deadline:g}: {self._max_in_flight} other searches were running all "
+                    "the time: expected fewer at a time, or a larger max_in_flight"
+                )
+            yield
+        finally:
+            if acquired:
+                self._slots.release()
+
+    @contextlib.contextmanager
+    def _calling(self) -> Iterator[None]:
+        """Keeps `close` from ending Ray meanwhile."""
+        with self._lock:
+            self._check_open()
+            self._calls += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._calls -= 1
+                self._lock.notify_all()
+
+    def _search(
+        self, request: Request, end: float, partial: bool
+    ) -> tuple[dict[str, Any], dict[str, str]]:
         """Asks all shards, on the newest state if a removal has overtaken the one it began on."""
         large = request.nbytes > _INLINE
         sent = self._ray.put(request) if large else request
@@ -345,7 +375,8 @@ class ShardedIndex:
             manifest = self._manifest
             _check_masks(request, manifest)
             try:
-                return self._ask("search", manifest.shards, sent, end)
+                passing = (OSError, DataError) if partial else (OSError,)
+                return self._ask("search", manifest.shards, sent, end, passing)
             except ListGoneError:
                 self.refresh()
                 if self._manifest == manifest:  # it was lost
@@ -354,9 +385,15 @@ class ShardedIndex:
     def health(self, timeout: float = 5.0) -> list[ShardHealth]:
         """Asks each shard how it does; those that do not answer within `timeout` s are not ok."""
         check_number("timeout", timeout, above=0)
-        shards = self._manifest.shards
         end = time.monotonic() + timeout
-        answers, reasons = self._ask("health", shards, None, end, strict=False)
+        with self._calling():
+            shards = self._manifest.shards
+            try:
+                answers, reasons = self._ask("health", shards, None, end, (OSError, DataError))
+            except ListGoneError:  # a removal by another process
+                self.refresh()
+                shards = self._manifest.shards
+                answers, reasons = self._ask("health", shards, None, end, (Exception,))
         return [
             ShardHealth(shard.name, len(shard), True, **answers[shard.name])
             if shard.name in answers
@@ -365,7 +402,12 @@ class ShardedIndex:
         ]
 
     def _ask(
-        self, method: str, shards: tuple[Shard, ...], argument: Any, end: float, strict: bool = True
+        self,
+        method: str,
+        shards: tuple[Shard, ...],
+        argument: Any,
+        end: float,
+        passing: tuple[type[Exception], ...],
     ) -> tuple[dict[str, Any], dict[str, str]]:
         """Calls a method of all shards at once, and again where it fails, until `end`.
 
@@ -373,15 +415,18 @@ class ShardedIndex:
             The answers by the shards' names, in their order; and why the others gave none.
 
         Raises:
-            Exception: what the method raised, other than OSError, which may pass; with `strict`.
+            Exception: what the method raised, other than `passing`, after which it is called again.
+            ListGoneError: in any case, unless all exceptions pass.
         """
-        self._check_open()
         failures = self._ray.exceptions
         answers: dict[str, Any] = {}
         reasons = {shard.name: "it did not answer" for shard in shards}
         running: dict[Any, tuple[Shard, Any]] = {}
         due = {shard: 0.0 for shard in shards}  # when to call it, if it is not running
         while len(answers) < len(shards) and time.monotonic() < end:
+            if self._closed:
+                self._cancel(running)
+                self._check_open()
             for shard in [shard for shard, moment in due.items() if moment <= time.monotonic()]:
                 actor = self._actors[shard.name]
                 try:
@@ -391,6 +436,7 @@ class ShardedIndex:
                     reasons[shard.name] = _reason(error)
                     due[shard] = time.monotonic() + _PAUSE
             pause = max(0.0, min([end, *due.values()]) - time.monotonic())
+            pause = min(pause, _GLANCE)
             if not running:
                 time.sleep(pause)
                 continue
@@ -401,7 +447,9 @@ class ShardedIndex:
                     answers[shard.name] = self._ray.get(call)
                     continue
                 except failures.RayTaskError as error:
-                    if strict and not isinstance(error.cause, OSError):
+                    gone = isinstance(error.cause, ListGoneError) and Exception not in passing
+                    if gone or not isinstance(error.cause, passing):
+                        self._cancel(running)
                         raise error.cause from None
                     reasons[shard.name] = _reason(error.cause)
                 except failures.ActorDiedError as error:  # for good: Ray does not start it again
@@ -410,10 +458,14 @@ class ShardedIndex:
                 except failures.RayError as error:
                     reasons[shard.name] = _reason(error)
                 due[shard] = time.monotonic() + _PAUSE
-        for call in running:
-            self._ray.cancel(call)  # if it has not begun
+        self._cancel(running)
         found = {shard.name: answers[shard.name] for shard in shards if shard.name in answers}
         return found, {name: reason for name, reason in reasons.items() if name not in found}
+
+    def _cancel(self, calls: Iterable[Any]) -> None:
+        """Gives calls up: those that have not begun do not begin."""
+        for call in calls:
+            self._ray.cancel(call)
 
     def _start(self, shards: Iterable[Shard], instead_of: Any = None) -> None:
         """Starts the processes of shards that have none, or had `instead_of`."""

@@ -17,7 +17,8 @@ _BATCH_VALUES = 1 << 23  # activations that are in memory together: 32 MB
 def build_encoder(atoms: Atoms, nonzeros: int) -> keras.Model:
     """Returns the model u = x / ||x||, a = ReLU(W^T u + b), z = the k largest of a, to unit norm.
 
-    A row of zeros has a code of zeros. Activations that equal the k-th largest all stay.
+    A row of zeros has a code of zeros. Of activations that tie for the k-th place those of lower
+    dimensions stay, as in `keep_largest`.
 
     Args:
         atoms: W and b.
@@ -25,18 +26,26 @@ def build_encoder(atoms: Atoms, nonzeros: int) -> keras.Model:
     """
     dim, count = atoms.kernel.shape
     inputs = keras.Input((dim,), name="dense")
-    unit = keras.Model(inputs, l2_normalize(inputs), name="unit_rows")(inputs)
-    layer = keras.layers.Dense(count, activation="relu", name="atoms")
+    # Divided by the largest value first: squares of very long or short rows leave float32.
+    size = ops.max(ops.abs(inputs), axis=-1, keepdims=True)
+    scaled = l2_normalize(inputs / ops.where(size > 0, size, 1.0))
+    unit = keras.Model(inputs, scaled, name="unit_rows")(inputs)
+    # In half precision, whatever Keras' default, many activations would tie.
+    layer = keras.layers.Dense(count, activation="relu", name="atoms", dtype="float32")
     activations = layer(unit)
     layer.set_weights([atoms.kernel, atoms.bias])
     top = keras.Input((count,), name="activations")
     least = ops.top_k(top, nonzeros)[0][:, -1:]
-    largest = keras.Model(top, ops.where(top < least, 0.0, top), name=f"largest_{nonzeros}")
+    above, tied = top > least, ops.equal(top, least)
+    room = nonzeros - ops.sum(ops.cast(above, "int32"), axis=-1, keepdims=True)
+    first = ops.cumsum(ops.cast(tied, "int32"), axis=-1) <= room
+    stays = ops.logical_or(above, ops.logical_and(tied, first))
+    largest = keras.Model(top, ops.where(stays, top, 0.0), name=f"largest_{nonzeros}")
     # Without this, a row of zeros would get the code of the bias.
     alive = ops.cast(ops.any(inputs != 0, axis=-1, keepdims=True), "float32")
     kept = largest(activations) * alive
-    scaled = keras.Input((count,), name="kept")
-    codes = keras.Model(scaled, l2_normalize(scaled), name="codes")(kept)
+    few = keras.Input((count,), name="kept")
+    codes = keras.Model(few, l2_normalize(few), name="codes")(kept)
     return keras.Model(inputs, codes, name="sparsifier")
 
 

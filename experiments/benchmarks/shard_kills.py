@@ -5,12 +5,14 @@ import dataclasses
 import os
 import random
 import signal
+import socket
 import threading
 import time
 
 import numpy as np
 import scipy.sparse
 
+from sparse_embed.common.failures import UsageError
 from sparse_embed.common.progress import progress_bar
 from sparse_embed.experiments.benchmarks.sharded_search import Answer, same
 from sparse_embed.experiments.evaluation.records import Record
@@ -123,6 +125,11 @@ def process_of(index: ShardedIndex, name: str, timeout: float = _LOST) -> int:
     """Returns the process that answers for a shard."""
     for health in index.health(timeout):
         if health.name == name and health.pid is not None:
+            if health.host != socket.gethostname():
+                raise UsageError(
+                    f"--kills: {name} is searched on {health.host}: expected --kills=0, or shards "
+                    "on this machine"
+                )
             return health.pid
     raise RuntimeError(f"{name} does not answer within {timeout:g} s")
 

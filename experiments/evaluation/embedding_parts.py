@@ -35,11 +35,10 @@ from sparse_embed.experiments.evaluation.embedding import (
     split_size,
 )
 from sparse_embed.experiments.evaluation.embedding_files import Embeddings
+from sparse_embed.experiments.evaluation.part_files import FAILED, SETTING
 from sparse_embed.experiments.evaluation.records import fingerprint
 from sparse_embed.experiments.training.run import Run
 
-SETTING = "setting.json"
-FAILED = "failed.jsonl"
 INPUTS = "inputs.txt"
 _FOLDER = "image folder"  # the name of the part that a folder of images is
 
@@ -173,9 +172,12 @@ class Parts:
             found = embedding_files.load(self.path(number))
         except (DataError, OSError):
             return None
-        if (found.provenance.get("part"), found.provenance.get("mark")) != (number, self._mark):
+        if (found.provenance.get("part"), found.provenance.get("work")) != (number, self._mark):
             return None
-        return Outcome(number, found.vectors.shape[0], failed, 0.0)
+        rows = found.vectors.shape[0]
+        if rows + failed != len(self.spans[number]):
+            return None
+        return Outcome(number, rows, failed, 0.0)
 
     def failed(self, number: int) -> list[dict[str, Any]]:
         """Returns the examples of a part that could not be read."""
@@ -208,6 +210,8 @@ class Parts:
         if broken:  # before the part, which is done when it is there
             with atomic_path(self._failed_path(number)) as temporary:
                 temporary.write_text(json.dumps(broken, indent=1))
+        else:
+            self._failed_path(number).unlink(missing_ok=True)
         if found is None or not len(found[1]):
             return Outcome(number, 0, len(broken), time.perf_counter() - begin)
         about = {
@@ -216,7 +220,7 @@ class Parts:
             "first": span.start,
             "examples": len(span),
             "failed": [example["example"] for example in broken],
-            "mark": self._mark,
+            "work": self._mark,
         }
         embedding_files.save(self.path(number), Embeddings(*found, note(self.run, **about)))
         return Outcome(number, len(found[1]), len(broken), time.perf_counter() - begin)

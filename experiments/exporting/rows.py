@@ -19,6 +19,7 @@ import scipy.sparse
 from sparse_embed.common.arrays import read_npy, read_npz
 from sparse_embed.common.failures import DataError, UsageError
 from sparse_embed.experiments.evaluation.embedding_files import read_csr
+from sparse_embed.experiments.evaluation.part_files import part_files, read_parts
 from sparse_embed.experiments.evaluation.records import fingerprint
 from sparse_embed.retrieval import SparseIndex
 
@@ -81,20 +82,17 @@ def open_rows(source: pathlib.Path, payload: pathlib.Path | None = None) -> Rows
 
     Args:
         source: an index that was saved (its ids are kept), a CSR matrix (`.npz`; row i gets id i),
-            or a folder of `part-*.npz`, whose rows are numbered through.
+            or a folder of `part-*.npz`, whose rows have the ids that `part_files` gives them.
         payload: see above.
     """
     files = [source]
-    if source.is_dir():
-        files = sorted(source.glob("part-*.npz"))
-        if not files:
-            raise UsageError(f"--source={source}: expected a folder of part-*.npz, found none")
     labels: np.ndarray | None = None
-    if source.is_dir() or source.suffix == ".npz":
-        index = SparseIndex.build(_matrices(files))
-        found = [read_npz(path, (), optional=("labels",)) for path in files]
-        if all("labels" in arrays for arrays in found):
-            labels = np.concatenate([arrays["labels"] for arrays in found])
+    if source.is_dir():
+        files = part_files("source", str(source))
+        index, labels = _of_parts(files)
+    elif source.suffix == ".npz":
+        index = SparseIndex.build(_matrix(source))
+        labels = read_npz(source, (), optional=("labels",)).get("labels")
     else:
         index = SparseIndex.load(source)
     payloads = Payloads(labels=labels) if labels is not None else None
@@ -111,12 +109,27 @@ def open_rows(source: pathlib.Path, payload: pathlib.Path | None = None) -> Rows
     return Rows(index, payloads, fingerprint({"rows": len(index)}, files))
 
 
-def _matrices(files: list[pathlib.Path]) -> Iterator[scipy.sparse.csr_array]:
-    for path in files:
-        matrix = read_csr(path)[0]
-        if not np.isfinite(matrix.data).all():
-            raise DataError(f"{path}: expected finite numbers, found NaN or infinity")
-        yield matrix
+def _of_parts(files: list[pathlib.Path]) -> tuple[SparseIndex, np.ndarray]:
+    """Returns the rows of a folder of parts, and the label of each id; -1 where there is no row."""
+    found: list[tuple[np.ndarray, np.ndarray]] = []
+
+    def rows() -> Iterator[tuple[scipy.sparse.csr_array, np.ndarray]]:
+        for part, ids in read_parts("source", files):
+            found.append((part.labels, ids))
+            yield part.vectors, ids
+
+    index = SparseIndex.build(rows())
+    labels = np.full(index.next_id, -1, np.int64)
+    for of_part, ids in found:
+        labels[ids] = of_part
+    return index, labels
+
+
+def _matrix(path: pathlib.Path) -> scipy.sparse.csr_array:
+    matrix = read_csr(path)[0]
+    if not np.isfinite(matrix.data).all():
+        raise DataError(f"{path}: expected finite numbers, found NaN or infinity")
+    return matrix
 
 
 def read_payloads(path: pathlib.Path) -> Payloads:
@@ -145,10 +158,14 @@ def read_payloads(path: pathlib.Path) -> Payloads:
     return Payloads(lines=lines, ids=array[order], order=order)
 
 
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is no JSON, and databases refuse it")
+
+
 def _id(path: pathlib.Path, number: int, line: bytes) -> int | None:
     """Returns the id on a line, if it has one."""
     try:
-        content = json.loads(line)
+        content = json.loads(line, parse_constant=_no_number)
     except ValueError as error:
         raise DataError(f"{path}: line {number}: expected a JSON object: {error}") from error
     if not isinstance(content, dict):

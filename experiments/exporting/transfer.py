@@ -83,7 +83,11 @@ def transfer(
     held = target.note()
     if held is None:
         target.create(note)
-    elif held.get("dims", dims) != dims:
+    elif "dims" not in held:
+        raise UsageError(
+            "--collection: it is there, and was not made by `export_index`: name another one"
+        )
+    elif held["dims"] != dims:
         raise UsageError(
             f"--collection: it has rows of {held['dims']} dimensions: expected {dims}, as in "
             "--source"

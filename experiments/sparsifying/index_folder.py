@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 
 from sparse_embed.common.arrays import read_npy
-from sparse_embed.common.failures import DataError
+from sparse_embed.common.failures import DataError, UsageError
 from sparse_embed.common.files import scratch_folder
 from sparse_embed.common.memory import peak_bytes
 from sparse_embed.experiments.evaluation import records
@@ -17,9 +16,8 @@ from sparse_embed.experiments.evaluation.records import Record
 from sparse_embed.retrieval import SparseIndex
 
 HEAD, INDEX, RECORD, PICTURE = "sparsifier.keras", "codes.index", "record.json", "trade_off.png"
-_BATCH = 1 << 16  # rows that are encoded together
+_VALUES_AT_ONCE = 1 << 24  # of rows that are checked or encoded together
 _QUERIES = 500
-_LEARNED = 200_000
 COMPARED = 100_000
 
 
@@ -30,17 +28,27 @@ def read_dense(path: pathlib.Path) -> np.ndarray:
         DataError: it holds something else, or a row, which is named, is not finite.
     """
     x = read_npy(path, mmap=True, expected="an .npy of dense embeddings")
-    if x.ndim != 2 or x.dtype.kind != "f" or 0 in x.shape:
-        raise DataError(f"{path}: expected floats (rows, dimensions), got {x.shape} of {x.dtype}")
+    if x.ndim != 2 or x.dtype.kind not in "fiu" or 0 in x.shape:
+        raise DataError(f"{path}: expected numbers (rows, dimensions), got {x.shape} of {x.dtype}")
     if len(x) < 20:
         raise DataError(f"{path}: {len(x)} rows: expected at least 20, some of which are held out")
-    for first in range(0, len(x), _BATCH):
-        part = x[first : first + _BATCH]
-        # Beyond float32 it would be infinite, too.
-        wrong = np.flatnonzero(~(np.abs(part) <= np.finfo(np.float32).max).all(axis=1))
+    first = 0
+    for part in _parts(x):
+        with np.errstate(over="ignore"):
+            wrong = np.flatnonzero(~np.isfinite(np.asarray(part, np.float32)).all(axis=1))
         if wrong.size:
-            raise DataError(f"{path}: row {first + wrong[0]} is not finite: expected numbers")
+            raise DataError(
+                f"{path}: row {first + wrong[0]} is not finite in float32: expected numbers"
+            )
+        first += len(part)
     return x
+
+
+def _parts(x: np.ndarray) -> Iterator[np.ndarray]:
+    """Yields the rows in parts that take little memory, however long a row is."""
+    size = max(1, _VALUES_AT_ONCE // x.shape[1])
+    for first in range(0, len(x), size):
+        yield x[first : first + size]
 
 
 def read_labels(path: pathlib.Path, rows: int) -> np.ndarray:
@@ -61,10 +69,11 @@ def make(
     num_threads: int,
     compared: int = COMPARED,
     **arguments: Any,
-) -> list[Record]:
+) -> None:
     """Learns, transforms, builds the index and compares; prints what each stage took.
 
-    The folder appears when all is done, or not at all.
+    The folder appears when all is done, or not at all. UsageError where `Sparsifier` refuses its
+    arguments or the labels.
 
     Args:
         dense: (rows, d), may be memory-mapped.
@@ -73,29 +82,27 @@ def make(
         num_threads: threads to build indexes with.
         compared: how many rows, drawn at random, are compared with other methods; 0 for none.
         **arguments: of `Sparsifier`.
-
-    Returns:
-        The records of `trade_off.measure`.
     """
     from sparse_embed.experiments.sparsifying import trade_off
     from sparse_embed.sparsify import Sparsifier
+    from sparse_embed.sparsify.sparsifier import MOST_ROWS, unit_rows
 
     begin = time.perf_counter()
     order = np.random.default_rng(0).permutation(len(dense))
     count = min(_QUERIES, len(dense) // 10)
     queries, others = np.sort(order[:count]), order[count:]
-    learned = np.sort(others[:_LEARNED])
+    learned = np.sort(others[:MOST_ROWS])
     sparsifier = Sparsifier(progress=True, **arguments)
-    sparsifier.fit(dense[learned], None if labels is None else labels[learned])
+    try:
+        sparsifier.fit(dense[learned], None if labels is None else labels[learned])
+    except ValueError as error:
+        raise UsageError(error) from error
     _say("learned", begin, f"{sparsifier.nonzeros_} non-zeros, F {sparsifier.flops_:.2f}")
 
     begin = time.perf_counter()
-
-    def batches() -> Iterator[scipy.sparse.csr_array]:
-        for first in range(0, len(dense), _BATCH):
-            yield sparsifier.transform(dense[first : first + _BATCH])
-
-    index = SparseIndex.build(batches(), num_threads=num_threads, progress=True)
+    batches = (sparsifier.transform(part) for part in _parts(dense))
+    index = SparseIndex.build(batches, num_threads=num_threads, progress=True)
+    peak = peak_bytes()
     size = index.nbytes / len(dense)
     _say("indexed", begin, f"{len(dense):,} rows, {size:.0f} bytes per row")
 
@@ -106,9 +113,9 @@ def make(
         if compared:
             chosen = np.sort(others[:compared])
             found = trade_off.measure(
-                _unit(dense[chosen]),
+                unit_rows(dense[chosen]),
                 sparsifier.transform(dense[chosen]),
-                _unit(dense[queries]),
+                unit_rows(dense[queries]),
                 sparsifier.transform(dense[queries]),
                 num_threads,
             )
@@ -121,21 +128,14 @@ def make(
             "flops_per_row": sparsifier.flops_,
             "bytes_per_row": size,
             "contrast": sparsifier.contrast_,
-            "peak_bytes": peak_bytes(),
+            "peak_bytes": peak,
         }
         records.save_all(whole / RECORD, found, **about)
         sparsifier.save(whole / HEAD)
         index.save(whole / INDEX)
         whole.rename(output)
-    return found
 
 
 def _say(stage: str, begin: float, more: str) -> None:
     seconds, peak = time.perf_counter() - begin, peak_bytes() / 2**30
     print(f"{stage} in {seconds:.1f} s (peak {peak:.1f} GiB): {more}", flush=True)
-
-
-def _unit(rows: np.ndarray) -> np.ndarray:
-    rows = np.asarray(rows, np.float32)
-    norms = np.linalg.norm(rows, axis=1, keepdims=True)
-    return np.divide(rows, norms, out=np.zeros_like(rows), where=norms > 0)

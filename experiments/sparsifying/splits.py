@@ -1,6 +1,6 @@
 """Ways to sparse codes, and what one could do instead, on classes that none of them has seen.
 
-Half of the classes (or so many as are said) are held out. Whatever learns, learns from the others;
+Half of the classes (or as many as asked for) are held out. Whatever learns, learns from the others;
 then each held-out row looks for another row of its class among all held-out rows. The spread is
 that over several draws of the classes.
 """

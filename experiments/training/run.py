@@ -4,12 +4,11 @@ import dataclasses
 import functools
 import json
 import pathlib
-import zipfile
 from typing import TYPE_CHECKING, Any
 
 from sparse_embed.common.failures import UsageError
 from sparse_embed.common.files import atomic_path, scratch_folder, user_path
-from sparse_embed.common.reading import check_zip, read_json, reading
+from sparse_embed.common.reading import check_keras_file, read_json, reading
 from sparse_embed.flags.train_config import TrainConfig
 
 if TYPE_CHECKING:
@@ -129,16 +128,12 @@ def load_encoder(path: pathlib.Path) -> "keras.Model":
     """Returns the encoder in a `.keras` file.
 
     Raises:
-        DataError: the file is damaged. Its checksums are compared here, because Keras goes on with
-            weights whose checksum is wrong.
+        DataError: the file is damaged.
     """
     import keras
 
     with reading(path, "an encoder in Keras' format"):
-        with zipfile.ZipFile(path) as archive:
-            check_zip(path, archive.infolist())
-            if (damaged := archive.testzip()) is not None:
-                raise ValueError(f"{damaged} in it is damaged: its checksum is wrong")
+        check_keras_file(path)
         return keras.models.load_model(path)
 
 

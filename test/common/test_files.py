@@ -67,7 +67,9 @@ def test_content_is_on_the_disk_before_the_name_points_to_it(tmp_path, monkeypat
     fsync, replace = os.fsync, os.replace
 
     def noted_fsync(handle):
-        calls.append(("fsync", os.fstat(handle).st_size))
+        status = os.fstat(handle)
+        folder = stat.S_ISDIR(status.st_mode)
+        calls.append(("fsync folder", 0) if folder else ("fsync", status.st_size))
         fsync(handle)
 
     def noted_replace(source, target):
@@ -78,7 +80,7 @@ def test_content_is_on_the_disk_before_the_name_points_to_it(tmp_path, monkeypat
     monkeypatch.setattr(os, "replace", noted_replace)
     with atomic_path(path) as temporary:
         temporary.write_text("whole")
-    assert calls == [("fsync", 5), ("replace", 5)]
+    assert calls == [("fsync", 5), ("replace", 5), ("fsync folder", 0)]
 
 
 HOLD = """

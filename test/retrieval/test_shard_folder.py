@@ -70,7 +70,7 @@ def test_shards_are_one_index(tmp_path, make, options):
     assert (made.dims, made.next_id) == (DIMS, 101)
     assert_same(tmp_path / "index", SparseIndex.build(rows), make_rows(20, 1), k=7)
     names = {path.name for path in (tmp_path / "index").iterdir()}
-    assert names == {"manifest.json", *(f"shard-{n:05d}.index" for n in range(4))}
+    assert names == {".lock", "manifest.json", *(f"shard-{n:05d}.index" for n in range(4))}
 
 
 def test_batches_with_ids(tmp_path):
@@ -271,6 +271,44 @@ while True:
     shard_folder.remove(folder, ids[:1])
     print("removed", ids[0], flush=True)
 """
+
+
+WRITER = """
+import pathlib, sys, threading
+import numpy as np
+from sparse_embed.retrieval import shard_folder
+folder = pathlib.Path(sys.argv[1])
+given = []
+def write():
+    for _ in range(5):
+        given.extend(shard_folder.add(folder, np.ones((2, 12), np.float32))[1].tolist())
+threads = [threading.Thread(target=write) for _ in range(2)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(*given)
+"""
+
+
+def test_several_processes_and_threads_add_at_a_time(tmp_path):
+    shard_folder.create(tmp_path, make_rows(20), shards=1)
+    command = [sys.executable, "-c", WRITER, str(tmp_path)]
+    writers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    given = [int(id) for writer in writers for id in writer.communicate()[0].split()]
+    assert sorted(given) == list(range(20, 60))
+    manifest = shard_folder.read(tmp_path)
+    found = [shard_folder.open_shard(tmp_path, shard, DIMS).ids for shard in manifest.shards]
+    np.testing.assert_array_equal(np.sort(np.concatenate(found)), np.arange(60))
+
+
+def test_what_killed_changes_left_goes_with_the_next(tmp_path):
+    shard_folder.create(tmp_path, make_rows(20), shards=2)
+    (tmp_path / "shard-00000.removed-00001.npy").write_bytes(b"left")
+    shard_folder.remove(tmp_path, np.array([15]))
+    shard_folder.remove(tmp_path, np.array([16]))
+    lists = [path.name for path in tmp_path.glob("*.npy")]
+    assert lists == ["shard-00001.removed-00002.npy"]
 
 
 def test_what_was_acknowledged_survives_kills(tmp_path):

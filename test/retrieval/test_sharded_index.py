@@ -21,9 +21,11 @@ from sparse_embed.common import ray_session
 from sparse_embed.common.failures import DataError, MachineError
 from sparse_embed.retrieval import (
     OverloadedError,
+    Reranker,
     ShardedIndex,
     ShardUnavailableError,
     SparseIndex,
+    TwoStage,
     shard_folder,
 )
 
@@ -296,6 +298,9 @@ def test_a_lost_file_is_named(ray, tmp_path):
         os.kill(pid, signal.SIGKILL)
         with pytest.raises(DataError, match=r"expected 50 of 50, 64 for shard-00001"):
             index.search(rows, deadline=60)
+        _, ids, missing = index.search(rows, 5, deadline=5, partial=True)
+        assert missing == ("shard-00001",)
+        assert ids.max() < 50
     with pytest.raises(DataError, match=r"shard-00001"):
         ShardedIndex.open(tmp_path)
 
@@ -386,6 +391,46 @@ def test_a_closed_index_says_so(ray, tmp_path):
             use()
     assert shard_folder.read(tmp_path).changes == 0
     assert ray.is_initialized()
+
+
+@with_ray
+def test_a_search_that_is_under_way_ends_when_the_index_is_closed(ray, tmp_path):
+    rows = make_rows(100)
+    index = ShardedIndex.build(rows, tmp_path, 2)
+    told = []
+
+    def search():
+        try:
+            index.search(rows, deadline=100)
+        except ValueError as error:
+            told.append(str(error))
+
+    with stopped(index, "shard-00000"):
+        thread = threading.Thread(target=search)
+        thread.start()
+        time.sleep(1)
+        begin = time.monotonic()
+        index.close()
+        thread.join()
+    assert told == ["the index is closed: expected one that is open"]
+    assert time.monotonic() - begin < 30
+
+
+@with_ray
+def test_two_stages(ray, tmp_path):
+    """Filters go to the shards; a re-ranker with ids of its own may have more rows."""
+    rows = make_rows(200)
+    dense = np.random.default_rng(0).normal(size=(200, 8)).astype(np.float32)
+    reranker = Reranker(dense, ids=np.arange(200))
+    with ShardedIndex.build(rows, tmp_path, 2) as index:
+        one = SparseIndex.build(rows)
+        for stage in (index, one):
+            stage.remove([5, 150])
+        asked = {"k": 4, "shortlist": 20, "allowed": np.arange(0, 200, 3)}
+        ours = TwoStage(index, reranker).search(rows, dense, **asked)
+        theirs = TwoStage(one, reranker).search(rows, dense, **asked)
+    for found, wanted in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(found, wanted)
 
 
 @with_ray

@@ -3,6 +3,7 @@
 import pickle
 import subprocess
 import sys
+import zipfile
 
 import keras
 import numpy as np
@@ -53,14 +54,14 @@ def test_codes_are_what_the_formula_says(fitted):
     assert same.mean() > 0.99
 
 
-def test_lists_are_even_where_those_of_plain_largest_values_are_not(fitted):
+def test_lists_are_even_where_those_of_plain_largest_values_are_not():
     from sparse_embed.sparsify.encoder import build_encoder, encode
     from sparse_embed.sparsify.learning import learn
 
-    x, _ = clusters()
+    x, _ = clusters(rows=2000, classes=400)
     unit = x / np.linalg.norm(x, axis=1, keepdims=True)
-    plain = encode(build_encoder(learn(unit, 64, 8, 150, 0, balance=0.0), 8), x)
-    even = fitted.transform(x)
+    plain = encode(build_encoder(learn(unit, 64, 8, 300, 0, balance=0.0), 8), x)
+    even = Sparsifier(dim=64, nonzeros=8, steps=300).fit(x).transform(x)
     assert suboptimality_ratio(even) < 1.1
     assert suboptimality_ratio(even) - 1 < 0.5 * (suboptimality_ratio(plain) - 1)
 
@@ -90,9 +91,29 @@ def test_flops_is_a_bound_that_unseen_rows_keep_roughly():
     assert sparsifier.flops_ <= 1.0
     assert sparsifier.nonzeros_ in (6, 7, 8)  # 8^2 / 64 = 1 if the lists are even
     assert flops_per_row(sparsifier.transform(clusters(rows=2000, seed=3)[0])) < 1.3
+    # The same budget on fewer rows, each of which costs most with itself: that does not count.
+    for few in (60, 200):
+        assert Sparsifier(dim=64, flops=1.0, steps=150).fit(x[:few]).nonzeros_ in (6, 7, 8)
     both = Sparsifier(dim=64, flops=1.0, nonzeros=3, steps=5).fit(x)
     assert both.nonzeros_ == 3
     assert Sparsifier(dim=32, steps=2).fit(x).nonzeros_ <= 8  # F 2 where nothing is said
+
+
+def test_flops_is_that_of_pairs_of_different_rows(fitted):
+    x, _ = clusters()
+    rows = fitted.transform(x).astype(bool).toarray().astype(int)
+    shared = rows @ rows.T
+    np.fill_diagonal(shared, 0)
+    assert fitted.flops_ == pytest.approx(shared.sum() / (600 * 599))
+
+
+def test_a_budget_that_cannot_be_kept_is_told():
+    alike = np.tile(clusters(rows=1)[0], (50, 1))
+    with pytest.warns(UserWarning, match=r"flops=0.5: codes of one non-zero cost"):
+        sparsifier = Sparsifier(dim=64, flops=0.5, steps=2).fit(alike)
+    assert sparsifier.nonzeros_ == 1
+    assert sparsifier.flops_ > 0.5
+    assert Sparsifier(dim=49, flops=1 / 49, steps=2).fit(clusters()[0]).nonzeros_ == 1
 
 
 def test_length_does_not_matter_and_zero_rows_stay_zero(fitted):
@@ -100,7 +121,28 @@ def test_length_does_not_matter_and_zero_rows_stay_zero(fitted):
     x[7] = 0
     codes = fitted.transform(x)
     assert codes[[7]].nnz == 0
-    np.testing.assert_allclose(fitted.transform(100 * x).toarray(), codes.toarray(), atol=1e-5)
+    for length in (100, 1e25, 1e-25):
+        found = fitted.transform(np.float32(length) * x)
+        np.testing.assert_allclose(found.toarray(), codes.toarray(), atol=1e-5)
+
+
+def test_zero_rows_teach_nothing():
+    x, _ = clusters(rows=300)
+    long = np.zeros((900, 24), np.float32)
+    long[::3] = x
+    made = [Sparsifier(dim=32, nonzeros=4, steps=20).fit(rows) for rows in (x, long)]
+    # Other rows are drawn, so codes are alike in kind only: the centre has not moved.
+    shared = [flops_per_row(one.transform(x)) for one in made]
+    assert shared[1] == pytest.approx(shared[0], rel=0.1)
+    with pytest.raises(ValueError, match="fewer than 2 rows that are not all zeros"):
+        Sparsifier(dim=32, nonzeros=4, steps=2).fit(long[:3])
+
+
+def test_ties_do_not_exceed_the_number_of_non_zeros():
+    """One feature: all atoms that point one way tie."""
+    x = np.random.default_rng(0).normal(size=(100, 1))
+    codes = Sparsifier(dim=16, nonzeros=3, steps=5).fit(x).transform(x)
+    assert np.diff(codes.indptr).max() == 3
 
 
 def test_the_same_seed_gives_the_same_codes():
@@ -121,6 +163,23 @@ def test_labels_are_used_where_they_help_unseen_classes():
     x[:, :6] = 1.2 * rng.normal(size=(300, 6))[labels] + 0.1 * rng.normal(size=(1500, 6))
     assert Sparsifier(dim=64, nonzeros=8, steps=300).fit(x, labels).contrast_ > 0
     assert Sparsifier(dim=64, nonzeros=8, steps=100).fit(x, np.arange(1500)).contrast_ == 0
+
+
+def test_labels_are_left_out_where_they_find_less(monkeypatch):
+    """What is learned with labels is made worse here: directions of few dimensions."""
+    from sparse_embed.sparsify import labels as deciding
+
+    learn = deciding.learn
+
+    def worse_with_labels(*arguments, contrast, **options):
+        atoms = learn(*arguments, contrast=contrast, **options)
+        if contrast:
+            atoms.kernel[4:] = 0
+        return atoms
+
+    monkeypatch.setattr(deciding, "learn", worse_with_labels)
+    x, labels = clusters(rows=1200, classes=200)
+    assert Sparsifier(dim=64, nonzeros=8, steps=50).fit(x, labels).contrast_ == 0
 
 
 def test_files(fitted, tmp_path):
@@ -149,8 +208,13 @@ def test_files(fitted, tmp_path):
     with pytest.raises(ValueError, match=r"expected a file that ends in \.keras"):
         fitted.save(tmp_path / "head.npz")
     keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)]).save(tmp_path / "other.keras")
-    (tmp_path / "damaged.keras").write_bytes(path.read_bytes()[:1000])
-    for name in ("other.keras", "damaged.keras"):
+    content = bytearray(path.read_bytes())
+    (tmp_path / "short.keras").write_bytes(content[:1000])
+    with zipfile.ZipFile(path) as archive:
+        weights = archive.getinfo("model.weights.h5")
+    content[weights.header_offset + weights.compress_size // 2] ^= 1
+    (tmp_path / "flipped.keras").write_bytes(content)
+    for name in ("other.keras", "short.keras", "flipped.keras"):
         with pytest.raises(DataError, match=rf"{name}: expected a \.keras file that Sparsifier"):
             Sparsifier.load(tmp_path / name)
 
@@ -162,6 +226,7 @@ def test_constant_columns_and_fewer_rows_than_dimensions():
     assert np.isfinite(codes.data).all()
     assert codes.nnz
     same = Sparsifier(dim=8, nonzeros=2, steps=3).fit(np.ones((5, 3)))
+    assert same.transform(np.ones((2, 3))).shape == (2, 8)
     assert np.isfinite(same.transform(np.ones((2, 3))).data).all()
 
 
@@ -188,6 +253,8 @@ def bad(row=None, value=np.nan):
         (bad(), np.zeros((20, 2)), r"y of shape \(20, 2\): expected 20 labels"),
         (bad(), np.zeros(20), r"y has one class, .*0.*: expected at least 2"),
         (bad(), np.full(20, np.nan), r"y contains NaN"),
+        (bad(), np.array(["a", None] * 10, object), r"y contains None or NaN"),
+        (bad(), np.array(["a", 1] * 10, object), r"y holds labels that cannot be compared"),
     ],
 )
 def test_bad_input(x, y, message):

@@ -29,11 +29,12 @@ SHAPE = (16, 16, 3)
 BROKEN = [3, 300, 301]  # one in the first part, two in the second
 
 
-def make_run(folder, seed=0, shape=SHAPE, width=0.25):
+def make_run(folder, seed=0, shape=SHAPE, width=0.25, activation="relu"):
     """A run whose encoder was never trained, which is as good here."""
     keras.utils.set_random_seed(seed)
-    encoder = build_encoder("convnet", 32, "relu", shape, width=width, initial_probability=0.2)
-    config = TrainConfig(model=ModelConfig("convnet", embedding_dim=32, activation="relu"))
+    start = {"initial_probability": 0.2} if activation == "relu" else {}
+    encoder = build_encoder("convnet", 32, activation, shape, width=width, **start)
+    config = TrainConfig(model=ModelConfig("convnet", embedding_dim=32, activation=activation))
     runs.save(folder, encoder, {"config": config.to_dict()})
     return folder
 
@@ -107,6 +108,14 @@ def test_parts_hold_the_rows_of_embed(run_folder, images, tmp_path):
     ]
     assert all("cannot be decoded" in example["reason"] for example in listed)
     assert (tmp_path / "inputs.txt").read_text().splitlines()[300] == "00300.png"
+
+
+def test_dense_parts(images, tmp_path):
+    run_folder = make_run(tmp_path / "run", activation="none")
+    work = Work(run_folder, tmp_path / "parts", image_folder=images, part_examples=256)
+    assert embed_missing(work) == ([0, 1, 2], (597, 3))
+    assert embed_missing(work) == ([], (597, 3))
+    assert len(embedding_files.load(tmp_path / "parts" / "part-00001.npy").vectors) == 254
 
 
 def test_what_is_there_is_not_embedded_again(run_folder, images, tmp_path):

@@ -1,5 +1,6 @@
 """Embeddings in many files, and the sharded index that is built from them."""
 
+import json
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ import scipy.sparse
 from sparse_embed.common.failures import DataError, UsageError
 from sparse_embed.experiments.evaluation import part_files
 from sparse_embed.experiments.evaluation.embedding_files import Embeddings, save
+from sparse_embed.experiments.exporting.rows import open_rows
 from sparse_embed.retrieval import SparseIndex, shard_folder
 
 
@@ -33,8 +35,34 @@ def test_parts_are_found_in_the_order_of_their_names(parts):
         found = part_files.part_files("parts", value)
         assert [path.name for path in found] == names
     assert part_files.count_rows(found) == 60
-    read = scipy.sparse.vstack(list(part_files.read_rows("parts", found)))
-    np.testing.assert_array_equal(read.toarray(), rows.toarray())
+    read, ids = zip(*part_files.read_rows("parts", found), strict=True)
+    np.testing.assert_array_equal(scipy.sparse.vstack(read).toarray(), rows.toarray())
+    np.testing.assert_array_equal(np.concatenate(ids), np.arange(60))
+
+
+def test_rows_of_embed_parts_have_the_numbers_of_their_examples(parts):
+    """Two parts of 30 examples: of the first, example 3 failed; of the second, all; and a third."""
+    folder, rows = parts
+    about = {"first": 0, "examples": 30, "failed": [3]}
+    for path in folder.glob("part-*"):
+        path.unlink()
+    save(folder / "part-00000.npz", Embeddings(rows[:29], np.arange(29), about))
+    about = {"first": 60, "examples": 2, "failed": []}
+    save(folder / "part-00002.npz", Embeddings(rows[29:31], np.arange(2), about))
+    setting = {"examples": 62, "part_examples": 30}
+    (folder / part_files.SETTING).write_text(json.dumps(setting))
+    with pytest.raises(UsageError, match=r"has finished: part 1 is missing"):
+        part_files.part_files("parts", str(folder))
+    (folder / "part-00001.failed.json").write_text(json.dumps([{}] * 30))
+    with pytest.raises(UsageError, match=r"has finished: failed.jsonl is missing"):
+        part_files.part_files("parts", str(folder))
+    (folder / part_files.FAILED).touch()
+    found = part_files.part_files("parts", str(folder))
+    ids = np.concatenate([ids for _, ids in part_files.read_rows("parts", found)])
+    np.testing.assert_array_equal(ids, [0, 1, 2, *range(4, 30), 60, 61])
+    exported = open_rows(folder)
+    np.testing.assert_array_equal(exported.index.ids, ids)
+    assert [one["label"] for one in exported.payloads_of(ids[-3:])] == [28, 0, 1]
 
 
 def test_what_is_not_there_is_named(parts):

@@ -75,8 +75,8 @@ def broken(name, folder):
         x = x[0]
     if name == "few":
         x = x[:5]
-    if name == "whole":
-        x = x.astype(int)
+    if name == "text":
+        x = x.astype(str)
     return x
 
 
@@ -84,9 +84,9 @@ def broken(name, folder):
     ("name", "more", "message"),
     [
         ("nan", [], "row 700 is not finite"),
-        ("flat", [], "expected floats (rows, dimensions), got (24,)"),
+        ("flat", [], "expected numbers (rows, dimensions), got (24,)"),
         ("few", [], "5 rows: expected at least 20"),
-        ("whole", [], "of int64"),
+        ("text", [], "of <U"),
         (
             "",
             ["--labels=short.npy"],
