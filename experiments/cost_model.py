@@ -11,8 +11,9 @@ Each stage reads what earlier ones wrote to `--cost_dir` and writes a file of it
     index   times and bytes of such an index, which is removed
     spread  the same queries on four shards: how much times differ between shards
     others  merging, exhaustive dense search and IVF-PQ
-    fit     the model, from the indexes of 1, 3 and 10 million rows, and its prediction
-    check   the prediction against the indexes of --predict_rows rows
+    fit     the model, from the indexes of 1, 3 and 10 million rows
+    predict an index of --rows and --nnz that was not measured yet
+    check   all predictions against the indexes that were measured since
     plan    100 million and a billion rows: shards, memory, latency, cores; a figure, and tables,
             which go between the marks of the page --output
 """
@@ -35,9 +36,6 @@ _COST_QUERIES = flags.DEFINE_integer(
 )
 _TIMING_ROUNDS = flags.DEFINE_integer(
     "timing_rounds", 3, "How often each query is timed.", lower_bound=1
-)
-_PREDICT_ROWS = flags.DEFINE_integer(
-    "predict_rows", 20_000_000, "Rows that the fit predicts and the check compares.", lower_bound=1
 )
 _ROUND_TRIP = flags.DEFINE_float(
     "round_trip_ms", 1.2, "Milliseconds to call all shards and back, assumed.", lower_bound=0.0
@@ -66,7 +64,6 @@ def main() -> None:
         queries=_COST_QUERIES.value,
         rounds=_TIMING_ROUNDS.value,
         num_threads=NUM_THREADS.value,
-        predict_rows=_PREDICT_ROWS.value,
         round_trip_ms=_ROUND_TRIP.value,
         call_ms=_CALL.value,
         gigabits=_GIGABITS.value,

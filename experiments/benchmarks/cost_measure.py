@@ -71,6 +71,21 @@ def _make(
     return make_workload(rows, dims, nnz, queries, seed=seed, popularity=popularity)
 
 
+def sparsities(dims: int, nnz: int, queries: int) -> list[Record]:
+    """Returns what a prediction needs of each kind of query; one batch of rows tells it."""
+    rows, near = next(batches(BATCH_ROWS, dims, nnz, queries))
+    index = SparseIndex.build(rows)
+    return [
+        {
+            "kind": kind,
+            "flops_per_row": float(index.flops(asked).mean() / BATCH_ROWS),
+            "nonzeros": float(asked.nnz / asked.shape[0]),
+            "row_nonzeros": float(rows.nnz / BATCH_ROWS),
+        }
+        for kind, asked in (("near", near), ("far", far_queries(dims, nnz, queries)))
+    ]
+
+
 @dataclasses.dataclass(frozen=True)
 class Built:
     """An index file as a shard has it, mapped, with queries for it.

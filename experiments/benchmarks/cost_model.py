@@ -1,17 +1,20 @@
 """The cost model of search: bytes per row, and time per query of an index, fitted on measurements.
 
-The time of a query on one thread, in milliseconds, for n million rows, a query of z non-zeros, F
-multiply-adds per row (what Algorithm 1 would do) and k results is a sum of terms, none negative:
+For rows of one sparsity, the time of a query on one thread, in milliseconds, for n million rows, a
+query of z non-zeros and k results is a sum of terms, none negative:
 
-    constant     c0                 the call, the query's own tables
-    bounds       c1 n z             bounds of cells are read for each of the query's dimensions
-    lists        c2 n F             postings are accumulated where bounds do not suffice
-    candidates   c3 z sqrt(n k)     rows whose bound reaches the k-th best score are scored exactly
-    results      c4 z k             and so are the results themselves
+    constant      c0                      the call, the query's own tables
+    rows          c1 n                    bounds of cells are read, and postings accumulated
+    beyond cache  c2 max(0, n - C / z)    the same, where they do not fit into the last cache
+    candidates    c3 sqrt(n k)            rows whose bound reaches the k-th best score are scored
+    results       c4 k                    and so are the results themselves
 
 The number of candidates lies between k, for perfect bounds, and n, for useless ones: the square
-root stands for the geometric mean. Relative errors are what is made small, so that short times
-count as much as long ones.
+root stands for the geometric mean. C, in millions of non-zeros, is the same for all sparsities.
+Between two sparsities that were measured, the logarithm of the time is linear in that of F, the
+multiply-adds per row (what Algorithm 1 would do): `SparseIndex` chooses the sizes of cells and the
+way to search by the sparsity, and no one formula follows that. Relative errors are what is made
+small, so that short times count as much as long ones.
 """
 
 import dataclasses
@@ -24,22 +27,17 @@ import scipy.optimize
 from sparse_embed.common.checks import check_number
 from sparse_embed.experiments.evaluation.records import Record
 
-TERMS = ("constant", "bounds", "lists", "candidates", "results")
+TERMS = ("constant", "rows", "beyond cache", "candidates", "results")
 FIT_ROWS = (1_000_000, 3_000_000, 10_000_000)
+_CACHED = np.arange(0.0, 97.0, 4.0)  # C is one of these
+_REACH = 1.01  # how far F may be from those that were measured: draws of queries differ
 
 
-def terms(rows: float, flops_per_row: float, nonzeros: float, k: float) -> np.ndarray:
+def terms(rows: float, nonzeros: float, k: float, cached: float) -> np.ndarray:
     """What the coefficients are multiplied by, see above; one number per term."""
-    millions = rows / 1e6
-    return np.array(
-        [
-            1.0,
-            millions * nonzeros,
-            millions * flops_per_row,
-            nonzeros * np.sqrt(millions * k),
-            nonzeros * k,
-        ]
-    )
+    n = rows / 1e6
+    beyond = max(0.0, n - cached / nonzeros)
+    return np.array([1.0, n, beyond, np.sqrt(n * k), k])
 
 
 def fit_relative(features: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -70,26 +68,72 @@ def fit_relative(features: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 @dataclasses.dataclass(frozen=True)
-class TimeModel:
-    """Milliseconds per query: the coefficients of `TERMS`."""
+class Sparsity:
+    """A sparsity that was measured, with the coefficients of `TERMS` for it."""
 
-    coefficients: dict[str, float]
+    flops_per_row: float
+    nonzeros: float
+    coefficients: tuple[float, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class TimeModel:
+    """Milliseconds per query.
+
+    Attributes:
+        cached: C.
+        measured: by rising F.
+    """
+
+    cached: float
+    measured: tuple[Sparsity, ...]
 
     @classmethod
     def fit(cls, records: Sequence[Record], key: str = "p50") -> "TimeModel":
-        """Fits the metric `key` of records that have rows, flops_per_row, nonzeros and k."""
-        features = np.array([_terms(record) for record in records]).reshape(-1, len(TERMS))
-        found = fit_relative(features, np.array([record[key] for record in records]))
-        return cls(dict(zip(TERMS, map(float, found), strict=True)))
+        """Fits the metric `key` of records that have rows, nnz, flops_per_row, nonzeros and k."""
+        if not records:
+            raise ValueError("0 measurements: expected those of an index")
+        by_nnz = [
+            [record for record in records if record["nnz"] == nnz]
+            for nnz in sorted({record["nnz"] for record in records})
+        ]
+        tried = [
+            cls(cached, tuple(_fitted(own, cached, key) for own in by_nnz)) for cached in _CACHED
+        ]
+        return min(tried, key=lambda model: model._error(records, key))
 
-    def milliseconds(self, rows: float, flops_per_row: float, nonzeros: float, k: float) -> float:
-        """Time of a query on one thread."""
+    def _error(self, records: Sequence[Record], key: str) -> float:
+        """Returns the sum of squared relative errors."""
+        asked = [(record["rows"], record["flops_per_row"], record["k"]) for record in records]
+        found = [self.milliseconds(*one) for one in asked]
+        return sum((f / r[key] - 1) ** 2 for f, r in zip(found, records, strict=True))
+
+    def milliseconds(self, rows: float, flops_per_row: float, k: float) -> float:
+        """Time of a query on one thread.
+
+        Raises:
+            ValueError: `flops_per_row` is not between those that were measured.
+        """
         check_number("rows", rows, minimum=1)
-        check_number("flops_per_row", flops_per_row, minimum=0)
-        check_number("nonzeros", nonzeros, minimum=0)
         check_number("k", k, minimum=1)
-        found = terms(rows, flops_per_row, nonzeros, k)
-        return float(found @ [self.coefficients[term] for term in TERMS])
+        known = [one.flops_per_row for one in self.measured]
+        lowest, highest = known[0] / _REACH, known[-1] * _REACH
+        check_number("flops_per_row", flops_per_row, minimum=lowest, maximum=highest)
+        taken = [
+            terms(rows, one.nonzeros, k, self.cached) @ one.coefficients for one in self.measured
+        ]
+        return float(np.exp(np.interp(np.log(flops_per_row), np.log(known), np.log(taken))))
+
+
+def _fitted(records: Sequence[Record], cached: float, key: str) -> Sparsity:
+    """Fits the coefficients of one sparsity."""
+    features = [terms(r["rows"], r["nonzeros"], r["k"], cached) for r in records]
+    found = fit_relative(np.array(features), np.array([record[key] for record in records]))
+    flops, nonzeros = (
+        float(np.mean([record[name] for record in records]))
+        for name in ("flops_per_row", "nonzeros")
+    )
+    return Sparsity(flops, nonzeros, tuple(map(float, found)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,14 +175,23 @@ class Fit:
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "Fit":
         """Makes it of what `dataclasses.asdict` gave."""
-        times = {kind: TimeModel(**model) for kind, model in content["times"].items()}
+        times = {
+            kind: TimeModel(
+                model["cached"],
+                tuple(
+                    Sparsity(**{**one, "coefficients": tuple(one["coefficients"])})
+                    for one in model["measured"]
+                ),
+            )
+            for kind, model in content["times"].items()
+        }
         return cls(times, BytesModel(**content["size"]))
 
     def predict(self, record: Record, rows: int) -> Record:
         """What a record's setting should take with other rows of the same distribution."""
         keys = ("nnz", "kind", "k", "flops_per_row", "nonzeros", "row_nonzeros")
         setting = {key: record[key] for key in keys}
-        asked = (setting["flops_per_row"], setting["nonzeros"], setting["k"])
+        asked = (setting["flops_per_row"], setting["k"])
         return {
             "rows": rows,
             **setting,
@@ -169,10 +222,6 @@ def errors(predicted: Sequence[Record], measured: Sequence[Record]) -> list[Reco
             }
         )
     return found
-
-
-def _terms(record: Record) -> np.ndarray:
-    return terms(record["rows"], record["flops_per_row"], record["nonzeros"], record["k"])
 
 
 def _setting(record: Record) -> tuple[int, int, str, int]:

@@ -118,7 +118,7 @@ def plan(
     rng = np.random.default_rng(seed)
     shards = math.ceil(rows / shard_rows)
     kind = "far" if shards > 1 else "near"
-    asked = (setting.flops_per_row, setting.nonzeros, setting.k)
+    asked = (setting.flops_per_row, setting.k)
     median = fit.times[kind].milliseconds(rows / shards, *asked) / 1e3
     service = median * spread.draw(SIMULATED, shards, rng)
     work = float(service.mean())  # seconds of a core, per query and shard
@@ -159,7 +159,7 @@ def compare(
     """Core seconds per query and gigabytes of each method, in shards of equal rows, cores idle."""
     shards = math.ceil(rows / shard_rows)
     each = rows // shards
-    asked = (setting.flops_per_row, setting.nonzeros, setting.k)
+    asked = (setting.flops_per_row, setting.k)
     ours = fit.times["far" if shards > 1 else "near"].milliseconds(each, *asked)
     mean = float(np.mean(spread.own))  # of the median
     found = [

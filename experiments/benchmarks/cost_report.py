@@ -7,7 +7,7 @@ import numpy as np
 from sparse_embed.common.failures import DataError
 from sparse_embed.common.files import atomic_path
 from sparse_embed.common.reading import read_json
-from sparse_embed.experiments.benchmarks.cost_model import Fit
+from sparse_embed.experiments.benchmarks.cost_model import TERMS, Fit
 from sparse_embed.experiments.evaluation.records import Record
 from sparse_embed.experiments.reporting.markdown import titled_table
 
@@ -32,17 +32,23 @@ def markdown(folder: pathlib.Path) -> str:
     )
     model = Fit.from_json(fit["model"])
     coefficients = [
-        [kind, *(f"{1e3 * value:.4g}" for value in times.coefficients.values())]
+        [
+            kind,
+            f"{one.flops_per_row:.2f}",
+            f"{one.nonzeros:.0f}",
+            *(f"{1e3 * value:.4g}" for value in one.coefficients),
+        ]
         for kind, times in model.times.items()
+        for one in times.measured
     ]
-    names = list(next(iter(model.times.values())).coefficients)
+    cached = ", ".join(f"{times.cached:g} for {kind} ones" for kind, times in model.times.items())
     size = f"{model.size.per_row:.1f} + {model.size.per_nonzero:.2f} z"
     worst = max(abs(record["time_error"]) for record in fit["records"])
     middle = np.median([abs(record["time_error"]) for record in fit["records"]])
     tables = [
-        titled_table("Coefficients, microseconds", ["queries", *names], coefficients)
-        + f"\n\nBytes per row: {size}. Errors of the fit on its own measurements: {middle:.1%} in "
-        f"the median, {worst:.1%} at most.",
+        titled_table("Coefficients, microseconds", ["queries", "F", "z", *TERMS], coefficients)
+        + f"\n\nC, in millions of non-zeros: {cached}. Bytes per row: {size}. Errors of the fit on "
+        f"its own measurements: {middle:.1%} in the median, {worst:.1%} at most.",
         titled_table(
             "The prediction",
             ["rows", "nnz", "queries", "k", "predicted ms", "measured ms", "off", "bytes off"],
@@ -119,7 +125,7 @@ def draw(folder: pathlib.Path, path: pathlib.Path) -> None:
     for k, colour in _COLOURS.items():
         own = [record for record in shown if record["k"] == k]
         sizes = np.geomspace(min(r["rows"] for r in own), max(r["rows"] for r in own), 50)
-        asked = (own[0]["flops_per_row"], own[0]["nonzeros"], k)
+        asked = (own[0]["flops_per_row"], k)
         line = [model.times["far"].milliseconds(rows, *asked) for rows in sizes]
         left.loglog(sizes, line, color=colour, label=f"k={k}")
         for was_fitted, face in ((True, colour), (False, "white")):

@@ -42,7 +42,6 @@ class Options:
     queries: int
     rounds: int
     num_threads: int
-    predict_rows: int
     round_trip_ms: float
     call_ms: float
     gigabits: float
@@ -92,32 +91,42 @@ def spread(folder: pathlib.Path, options: Options) -> None:
 
 
 def fit(folder: pathlib.Path, options: Options) -> None:
-    """Fits the model, and predicts what was not measured yet."""
+    """Fits the model."""
     measured = cost_report.load_indexes(folder)
     base = [record for record in measured if record["rows"] in FIT_ROWS]
     if {record["rows"] for record in base} != set(FIT_ROWS):
         raise UsageError(f"--cost_dir={folder}: expected indexes of {FIT_ROWS} rows")
     model = Fit.of(base)
     fitted = errors([model.predict(record, record["rows"]) for record in base], base)
-    largest = [record for record in base if record["rows"] == max(FIT_ROWS)]
-    predicted = [model.predict(record, options.predict_rows) for record in largest]
     worst = max(abs(record["time_error"]) for record in fitted)
     typical = float(np.median([abs(record["time_error"]) for record in fitted]))
     print(f"fit: relative errors of {typical:.1%} in the median, {worst:.1%} at most")
-    _show(predicted, ["rows", "nnz", "kind", "k", "p50", "bytes_per_row"])
-    records.save_all(
-        folder / "fit.json", fitted, model=dataclasses.asdict(model), predicted=predicted
-    )
+    records.save_all(folder / "fit.json", fitted, model=dataclasses.asdict(model))
+
+
+def predict(folder: pathlib.Path, options: Options) -> None:
+    """Predicts an index that was not measured yet, from the sparsity of a batch of its rows."""
+    model = _model(folder)
+    sizes = (options.dims, options.nnz, options.queries)
+    settings = cost_measure.sparsities(*sizes)
+    found = [
+        model.predict({"nnz": options.nnz, "k": k, **setting}, options.rows)
+        for setting in settings
+        for k in _ks(options.rows)
+    ]
+    _show(found, ["rows", "nnz", "kind", "k", "flops_per_row", "p50", "bytes_per_row"])
+    records.save_all(folder / f"predicted_{options.rows}_{options.nnz}.json", found)
 
 
 def check(folder: pathlib.Path, options: Options) -> None:
-    """Compares the prediction with what was measured since."""
-    content = read_json(folder / "fit.json", "what --stage=fit writes")
-    measured = [r for r in cost_report.load_indexes(folder) if r["rows"] == options.predict_rows]
-    sizes = {record["nnz"] for record in measured}
-    found = errors([r for r in content["predicted"] if r["nnz"] in sizes], measured)
-    if not found:
-        raise UsageError(f"--predict_rows={options.predict_rows}: expected indexes of that size")
+    """Compares predictions with what was measured since."""
+    del options
+    predicted: list[Record] = []
+    for path in sorted(folder.glob("predicted_*.json")):
+        predicted += read_json(path, "what --stage=predict writes")["records"]
+    if not predicted:
+        raise UsageError(f"--cost_dir={folder}: expected what --stage=predict writes")
+    found = errors(predicted, cost_report.load_indexes(folder))
     _show(found, list(found[0]))
     records.save_all(folder / "check.json", found)
 
@@ -135,7 +144,7 @@ def others(folder: pathlib.Path, options: Options) -> None:
 
 def plan(folder: pathlib.Path, options: Options) -> None:
     """Applies the model to more rows: `plan.json`, a figure, and tables in the page."""
-    model = Fit.from_json(read_json(folder / "fit.json", "what --stage=fit writes")["model"])
+    model = _model(folder)
     own = [
         record
         for record in cost_report.load_indexes(folder)
@@ -196,6 +205,7 @@ STAGES: dict[str, Callable[[pathlib.Path, Options], None]] = {
     "spread": spread,
     "others": others,
     "fit": fit,
+    "predict": predict,
     "check": check,
     "plan": plan,
 }
@@ -208,6 +218,10 @@ def _shard(options: Options, part: int) -> pathlib.Path:
 def _build(options: Options, part: int) -> None:
     sizes = (options.rows, options.dims, options.nnz, options.queries)
     cost_measure.build(_shard(options, part), *sizes, options.num_threads, part)
+
+
+def _model(folder: pathlib.Path) -> Fit:
+    return Fit.from_json(read_json(folder / "fit.json", "what --stage=fit writes")["model"])
 
 
 def _ks(rows: int) -> list[int]:

@@ -12,17 +12,18 @@ import pytest
 from sparse_embed.experiments.benchmarks import cost_measure, cost_plan, cost_stages
 from sparse_embed.experiments.benchmarks.cost_model import (
     FIT_ROWS,
-    TERMS,
     BytesModel,
     Fit,
     TimeModel,
     errors,
     fit_relative,
+    terms,
 )
 from sparse_embed.experiments.benchmarks.cost_rivals import IVFPQ, Dense
 from sparse_embed.experiments.benchmarks.shard_queue import Spread, latencies
 
-TRUE = dict(zip(TERMS, [0.05, 0.004, 0.09, 0.0015, 2e-5], strict=True))
+TRUE = np.array([0.05, 0.3, 0.5, 0.03, 2e-4])  # of rows of 32 non-zeros; others in proportion
+CACHED = 24.0
 
 
 def measurements(noise=0.0, rows=FIT_ROWS):
@@ -34,7 +35,7 @@ def measurements(noise=0.0, rows=FIT_ROWS):
             for kind in ("near", "far"):
                 for k in (10, 100, 1000):
                     flops = nnz**2 / 1024
-                    taken = TimeModel(TRUE).milliseconds(count, flops, nnz, k)
+                    taken = terms(count, nnz, k, CACHED) @ TRUE * nnz / 32
                     taken *= (2 if kind == "far" else 1) * math.exp(noise * rng.normal())
                     found.append(
                         {
@@ -48,11 +49,29 @@ def measurements(noise=0.0, rows=FIT_ROWS):
 
 def test_fit_recovers_what_made_the_times():
     fit = Fit.of(measurements())
-    for kind, factor in (("near", 1), ("far", 2)):
-        for term, value in TRUE.items():
-            assert fit.times[kind].coefficients[term] == pytest.approx(factor * value, rel=1e-6)
+    for kind in ("near", "far"):
+        assert fit.times[kind].cached == CACHED
+        for record in measurements(rows=[2_000_000, 50_000_000]):
+            if record["kind"] == kind:
+                found = fit.predict(record, record["rows"])
+                assert found["p50"] == pytest.approx(record["p50"], rel=1e-6)
     assert fit.size == BytesModel(pytest.approx(12), pytest.approx(13))
     assert Fit.from_json(json.loads(json.dumps(dataclasses.asdict(fit)))) == fit
+
+
+def test_terms_are_those_of_the_formula():
+    """5 million rows, z = 16, k = 20: 24 / 16 million rows are in the cache."""
+    np.testing.assert_allclose(terms(5_000_000, 16, 20, 24.0), [1, 5, 3.5, 10, 20])
+    assert terms(1_000_000, 16, 20, 24.0)[2] == 0
+
+
+def test_between_sparsities_times_are_powers_of_the_cost():
+    """Coefficients in proportion to sqrt(F) give times in proportion to it between them, too."""
+    flat = [r for r in measurements() if r["kind"] == "near"]
+    for record in flat:  # without the cache, whose share differs
+        record["p50"] = record["rows"] / 1e6 * record["nonzeros"]
+    model = TimeModel.fit(flat)
+    assert model.milliseconds(2_000_000, 20**2 / 1024, 10) == pytest.approx(40, rel=1e-6)
 
 
 def test_noise_of_five_percent_moves_a_prediction_by_less():
@@ -82,15 +101,21 @@ def test_errors_are_relative_to_what_was_measured():
         errors([record | {"rows": 2_000_000}], [record])
 
 
+def model():
+    return Fit.of(measurements()).times["near"]
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda: TimeModel.fit(measurements()[:4]), "4 measurements: expected at least 5"),
-        (lambda: TimeModel.fit([]), "0 measurements: expected at least 5"),
+        (lambda: TimeModel.fit([]), "0 measurements: expected those of an index"),
         (lambda: fit_relative(np.ones((2, 1)), np.array([1.0, 0.0])), "expected positive numbers"),
         (lambda: fit_relative(np.ones((2, 1)), np.ones(3)), r"shape \(3,\): expected"),
-        (lambda: TimeModel(TRUE).milliseconds(0, 1, 1, 1), "rows=0: expected"),
-        (lambda: TimeModel(TRUE).milliseconds(1, 1, 1, 0), "k=0: expected"),
+        (lambda: model().milliseconds(0, 1, 1), "rows=0: expected"),
+        (lambda: model().milliseconds(1, 1, 0), "k=0: expected"),
+        (lambda: model().milliseconds(1, 5, 1), r"flops_per_row=5: expected .* <= 4.04"),
+        (lambda: model().milliseconds(1, 0.2, 1), r"flops_per_row=0.2: expected .* >= 0.247"),
         (lambda: Spread(np.ones((3, 1))), r"times of shape \(3, 1\)"),
         (lambda: Spread(np.zeros((3, 2))), "times: expected positive numbers"),
         (lambda: latencies(np.ones((5, 2)), 1.5, 1, None), "rate=1.5 keeps 1 workers busy 150%"),
@@ -149,7 +174,7 @@ def test_plan_by_hand():
     fit, spread = Fit.of(measurements()), Spread(np.ones((10, 4)))
     setting = cost_plan.Setting(1.0, 32, 32, 10)
     found = cost_plan.plan(fit, setting, 100_000_000, 10_000_000, 1.0, spread, site())
-    shard = fit.times["far"].milliseconds(10_000_000, 1.0, 32, 10)
+    shard = fit.times["far"].milliseconds(10_000_000, 1.0, 10)
     assert found["shards"] == 10
     assert found["gigabytes"] == pytest.approx(1e8 * (12 + 13 * 32) / 1e9)
     # Round trip, ten calls, 100 results of 12 bytes at 1.25 GB/s, merging 100 results.
@@ -170,7 +195,7 @@ def test_one_shard_needs_no_network_and_has_its_neighbours():
     fit, spread = Fit.of(measurements()), Spread(np.ones((10, 4)))
     setting = cost_plan.Setting(1.0, 32, 32, 10)
     found = cost_plan.plan(fit, setting, 5_000_000, 10_000_000, 1.0, spread, site())
-    near = fit.times["near"].milliseconds(5_000_000, 1.0, 32, 10)
+    near = fit.times["near"].milliseconds(5_000_000, 1.0, 10)
     assert found["idle_p50"] == pytest.approx(near)
 
 
@@ -209,7 +234,7 @@ def run(*arguments):
 def options(tmp_path, **changed):
     values = {
         **{"shard_dir": tmp_path, "rows": 3000, "dims": 64, "nnz": 32, "queries": 12, "rounds": 2},
-        **{"num_threads": 1, "predict_rows": 20_000_000, "round_trip_ms": 1.2, "call_ms": 0.1},
+        **{"num_threads": 1, "round_trip_ms": 1.2, "call_ms": 0.1},
         **{"gigabits": 10.0, "replica_cores": 4, "page": tmp_path / "page.md"},
     }
     return cost_stages.Options(**(values | changed))
@@ -240,7 +265,17 @@ def test_all_stages(tmp_path, monkeypatch):
     monkeypatch.setattr(cost_stages, "RATES", (100.0,))
     monkeypatch.setattr(cost_plan, "SIMULATED", 1000)
     (tmp_path / "page.md").write_text("Before\n<!-- costs -->\nold\n<!-- end of costs -->\nafter\n")
-    for name in ("fit", "check", "plan"):
+    cost_stages.STAGES["fit"](folder, options(tmp_path))
+    # The cost of rows of 32 non-zeros among 1,024 dimensions, from one batch of them.
+    cost_stages.STAGES["predict"](folder, options(tmp_path, rows=20_000_000, dims=1024))
+    path = folder / "predicted_20000000_32.json"
+    predicted = json.loads(path.read_text())["records"]
+    assert len(predicted) == 6
+    assert {0.9 < record["flops_per_row"] < 1.4 for record in predicted} == {True}
+    fitted = Fit.of(measurements())
+    exact = [fitted.predict(r, r["rows"]) for r in measurements(rows=[20_000_000])]
+    path.write_text(json.dumps({"records": exact}))
+    for name in ("check", "plan"):
         cost_stages.STAGES[name](folder, options(tmp_path))
     checked = json.loads((folder / "check.json").read_text())["records"]
     assert len(checked) == 18

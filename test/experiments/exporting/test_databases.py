@@ -177,7 +177,7 @@ def test_what_is_not_ours_is_left_alone(open_target, tmp_path, request):
         target._run("CREATE TABLE {} (id bigint)")
     else:
         (tmp_path / "edge" / "items").mkdir(parents=True)
-    with pytest.raises(UsageError, match="holds something else"):
+    with pytest.raises(UsageError, match="was not made by `export_index`"):
         transfer(rows, target)
     target.close()
 
