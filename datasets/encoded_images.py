@@ -212,6 +212,9 @@ def decode_query(data: bytes, image_shape: tuple[int, int, int]) -> np.ndarray:
         raise ValueError(f"it cannot be decoded: {_reason(error)}") from error
 
 
+_LONGEST = 16  # times what it covers that an image may be long when it is scaled
+
+
 @functools.cache
 def _query_decoder(image_shape: tuple[int, int, int]) -> tf.types.experimental.PolymorphicFunction:
     """Returns bytes -> image as one graph, which is faster than operation by operation."""
@@ -245,9 +248,16 @@ def _decode_other(data: tf.Tensor, channels: int) -> tf.Tensor:
 
 def _cover(image: tf.Tensor, height: int, width: int) -> tf.Tensor:
     """Scales an image of any size until it covers (height, width), and cuts out the centre."""
-    size = tf.cast(tf.shape(image)[:2], tf.float32)
     target = tf.constant([height, width], tf.int32)
-    scale = tf.reduce_max(tf.cast(target, tf.float32) / size)
+    whole = tf.shape(image)[:2]
+    scale = tf.reduce_max(tf.cast(target, tf.float32) / tf.cast(whole, tf.float32))
+    # A long thin image would take gigabytes once it is scaled: its ends, far from what is cut out,
+    # go first.
+    most = tf.cast(tf.math.ceil(_LONGEST * tf.cast(target, tf.float32) / scale), tf.int32)
+    kept = tf.minimum(whole, most)
+    top, left = tf.unstack((whole - kept) // 2)
+    image = image[top : top + kept[0], left : left + kept[1]]
+    size = tf.cast(kept, tf.float32)
     scaled = tf.maximum(tf.cast(tf.round(size * scale), tf.int32), target)
     image = tf.image.resize(image, scaled, antialias=True)
     top, left = tf.unstack((scaled - target) // 2)

@@ -4,8 +4,9 @@ r"""Writes the encoder of a run in other formats, and shows how good and how fas
 
 Writes to --model_dir, beside `encoder.keras`: LiteRT in float32 (`encoder.tflite`), with weights in
 half precision (`encoder_float16.tflite`) and in 8 bits (`encoder_int8.tflite`, calibrated on
-training examples), and with --export=saved_model TensorFlow's SavedModel. Each is compared with the
-Keras encoder on examples of unseen classes; the table is printed, and saved as `encoders.json`.
+training examples), and TensorFlow's SavedModel; --export chooses some of them. Each is compared
+with the Keras encoder on examples of unseen classes; the table is printed, and saved as
+`encoders.json`.
 `embed`, `search_images` and `serve` take each by --encoder. LiteRT runs with the extra `litert`.
 """
 
@@ -29,7 +30,7 @@ def main() -> None:
     """Reads the flags, exports, shows the table."""
     run = Run.open(app.existing_path("model_dir", MODEL_DIR.value, holding=RECORD))
     app.existing_path("model_dir", MODEL_DIR.value, holding=ENCODER)
-    formats = EXPORT.value or [name for name in ENCODERS if name.startswith("litert")]
+    formats = EXPORT.value or [name for name in ENCODERS if name != "keras"]
     if any(name.startswith("litert") for name in formats):
         require("export_encoder", "litert", "ai_edge_litert")
     found = export_and_verify(run, formats, _EXAMPLES.value, flags.FLAGS.data_dir)

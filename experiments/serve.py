@@ -69,7 +69,7 @@ def main() -> None:
             dense = collections.open_dense("dense", app.existing_path("dense", DENSE.value))
         if _STORED_IMAGES.value:
             path = app.existing_path("stored_images", _STORED_IMAGES.value)
-            pictures = StoredPictures.open("stored_images", path, rows.shape[0])
+            pictures = StoredPictures.open("stored_images", path, collections.ids_of(rows))
         found = collections.Collection(
             rows,
             encoder("model_dir", MODEL_DIR.value),

@@ -236,6 +236,11 @@ class ShardedIndex:
         return tuple(shard.name for shard in self._manifest.shards)
 
     @property
+    def next_id(self) -> int:
+        """The id that the next row gets by default: one more than any id so far."""
+        return self._manifest.next_id
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the shards' files."""
         return sum(shard.bytes for shard in self._manifest.shards)

@@ -69,8 +69,18 @@ class Answer:
     seconds: dict[str, float]
 
 
-def answer_all(collection: Collection, queries: list[Query]) -> list[Answer]:
-    """Answers queries that were checked before; see `Query`."""
+def answer_all(
+    collection: Collection, queries: list[Query], deadline: float | None = None
+) -> list[Answer]:
+    """Answers queries that were checked before; see `Query`.
+
+    Args:
+        collection: what to answer from.
+        queries: the batch.
+        deadline: seconds that a search may take, for an index that can be told.
+    """
+    begin = time.perf_counter()
+    timed = {} if deadline is None or not collection.has_deadlines else {"deadline": deadline}
     encoded = [_encode(collection, query) for query in queries]
     found: list[Any] = [None] * len(queries)
     for places in _alike(queries):
@@ -78,13 +88,15 @@ def answer_all(collection: Collection, queries: list[Query]) -> list[Answer]:
         group = [queries[place] for place in places]
         rows = scipy.sparse.vstack([encoded[place][0] for place in places], format="csr")
         most = max(query.wanted for query in group)
-        options = _filter(group[0].only)
+        options = {**_filter(group[0].only), **timed}
         scores, ids = collection.index.search(
             rows, most, group[0].threshold, collection.num_threads, **options
         )
         taken = time.perf_counter() - start
         for place, own_scores, own_ids in zip(places, scores, ids, strict=True):
-            found[place] = (*_own(queries[place], own_scores, own_ids), taken)
+            # It has waited for the encoding of others, before its own and after.
+            waited = start - begin - encoded[place][2]
+            found[place] = (*_own(queries[place], own_scores, own_ids), taken, waited)
     return [
         _finish(collection, query, *code_and_dense, *results)
         for query, code_and_dense, results in zip(queries, encoded, found, strict=True)
@@ -145,9 +157,10 @@ def _finish(
     scores: np.ndarray,
     ids: np.ndarray,
     searching: float,
+    waited: float,
 ) -> Answer:
     """Re-ranks the results of one query and fetches their embeddings, as far as it asks for it."""
-    seconds = {"encode": encoding, "search": searching}
+    seconds = {"wait": waited, "encode": encoding, "search": searching}
     if query.shortlist is not None and len(ids):
         start = time.perf_counter()
         assert collection.reranker is not None

@@ -15,11 +15,12 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import ClientDisconnect
 
 from sparse_embed.common.failures import Failure
 from sparse_embed.experiments.serving import answers, reading, schema
 from sparse_embed.experiments.serving.batching import Batcher
-from sparse_embed.experiments.serving.collection import Collection
+from sparse_embed.experiments.serving.collection import Collection, ids_of
 from sparse_embed.experiments.serving.limits import Guard, Limits, refuse
 from sparse_embed.experiments.serving.metrics import Metrics
 from sparse_embed.experiments.serving.refusals import Refusal
@@ -28,6 +29,8 @@ _HERE = pathlib.Path(__file__).parent
 _LOCAL = ["127.0.0.1", "localhost", "[::1]"]
 _DECODERS = 2  # images that are decoded at a time: each may take 15 bytes per pixel
 _MOST_SHOWN = 100  # rows of a dimension
+_SHARE_OF_SEARCH = 0.8  # of the time of an answer, after which absent shards are given up
+_HEALTH_SECONDS = 2.0
 _TINY = float(np.finfo(np.float32).tiny)  # a row that does not activate a dimension is no result
 
 # Nothing is loaded from elsewhere, by this page or by what a picture may pretend to be.
@@ -42,7 +45,8 @@ _PICTURE_HEADERS = {
     "Cache-Control": "private, max-age=60",
 }
 _ERRORS: dict[int | str, dict[str, Any]] = {
-    "4XX": {"model": schema.Error, "description": "The request is refused, in one sentence."}
+    "4XX": {"model": schema.Error, "description": "The request is refused, in one sentence."},
+    "5XX": {"model": schema.Error, "description": "It cannot be answered now, and why."},
 }
 
 RowId = Annotated[int, Path(ge=0, le=2**63 - 1)]
@@ -75,6 +79,7 @@ def create_app(
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(Failure, _failed)
+    app.add_exception_handler(ClientDisconnect, _gone)
     _add_pages(app)
     _add_state(app, service)
     _add_searches(app, service)
@@ -93,8 +98,11 @@ class _Service:
     async def lifespan(self, app: FastAPI) -> AsyncIterator[None]:
         """Runs the worker while the application runs."""
         del app
-        self.batcher = Batcher(lambda queries: answers.answer_all(self.collection, queries))
-        self.decoders = anyio.CapacityLimiter(_DECODERS)
+        deadline = _SHARE_OF_SEARCH * self.limits.seconds
+        self.batcher = Batcher(
+            lambda queries: answers.answer_all(self.collection, queries, deadline)
+        )
+        self.decoders = asyncio.Semaphore(_DECODERS)
         try:
             await self.warm_up()
             yield
@@ -116,16 +124,41 @@ class _Service:
         assert self.batcher is not None
         await asyncio.wrap_future(self.batcher.submit(query))
 
-    @property
-    def is_ready(self) -> bool:
-        return self.batcher is not None and self.batcher.is_alive
+    async def decoded(self, data: bytes) -> np.ndarray:
+        """Decodes an image beside few others; one that was given up counts until it is done."""
+        assert self.collection.image_shape is not None
+        await self.decoders.acquire()
+        task = asyncio.ensure_future(
+            asyncio.to_thread(
+                reading.decoded, data, self.collection.image_shape, self.limits.pixels
+            )
+        )
+        task.add_done_callback(self._decoder_is_free)
+        return await asyncio.shield(task)
+
+    def _decoder_is_free(self, task: "asyncio.Task[np.ndarray]") -> None:
+        self.decoders.release()
+        if not task.cancelled():
+            task.exception()  # nobody may be there any more to be told
+
+    async def why_not_ready(self) -> str | None:
+        """Returns why searches are not answered, in one sentence; None if they are."""
+        if self.batcher is None or not self.batcher.is_alive:
+            return "The worker that searches has ended: start the service again."
+        if hasattr(self.collection.index, "health"):
+            shards = await asyncio.to_thread(self.collection.index.health, _HEALTH_SECONDS)
+            away = [shard for shard in shards if not shard.ok]
+            if away:
+                return f"{away[0].name} does not answer: {away[0].reason}."
+        return None
 
     async def answer(self, query: answers.Query, start: float, decoding: float = 0) -> Any:
         """Has a query answered beside others, and returns a `schema.Answer`."""
         assert self.batcher is not None
         done = await asyncio.wrap_future(self.batcher.submit(query))
         found: answers.Answer = done.answer
-        seconds = {"decode": decoding, "wait": done.waited, **found.seconds}
+        seconds = {"decode": decoding, **found.seconds}
+        seconds["wait"] += done.waited
         for stage, taken in seconds.items():
             self.metrics.stages.labels(stage).observe(taken)
         self.metrics.batches.observe(done.batch)
@@ -166,7 +199,7 @@ def code(rows: scipy.sparse.csr_array, place: int = 0) -> schema.Code:
 def _add_pages(app: FastAPI) -> None:
     pages = {path: (_HERE / f"{path or 'page'}.html").read_text("utf-8") for path in ("", "docs")}
 
-    @app.get("/", include_in_schema=False)
+    @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
     async def page() -> Response:
         return HTMLResponse(pages[""], headers=_PAGE_HEADERS)
 
@@ -186,8 +219,8 @@ def _add_state(app: FastAPI, service: _Service) -> None:
     @app.get("/ready", tags=["state"], responses={503: {"model": schema.Error}})
     async def ready() -> schema.State:
         """Whether searches are answered."""
-        if not service.is_ready:
-            raise Refusal(503, "The worker that searches has ended: start the service again.")
+        if (why := await service.why_not_ready()) is not None:
+            raise Refusal(503, why)
         return schema.State(status="ready")
 
     @app.get("/metrics", tags=["state"])
@@ -201,6 +234,7 @@ def _add_state(app: FastAPI, service: _Service) -> None:
         shape, pictures = collection.image_shape, collection.pictures
         return schema.Info(
             rows=collection.index.shape[0],
+            ids=ids_of(collection.index),
             dimensions=collection.index.shape[1],
             images=shape is not None,
             image_shape=None if shape is None else list(shape),
@@ -216,7 +250,7 @@ def _add_state(app: FastAPI, service: _Service) -> None:
 
 
 def _add_searches(app: FastAPI, service: _Service) -> None:
-    collection, limits = service.collection, service.limits
+    collection = service.collection
     binary = {"schema": {"type": "string", "format": "binary"}}
     body = {"requestBody": {"required": True, "content": {"image/*": binary}}}
 
@@ -226,11 +260,9 @@ def _add_searches(app: FastAPI, service: _Service) -> None:
         start = time.perf_counter()
         if collection.image_shape is None:
             raise Refusal(422, "This service has no encoder: search by vector or by id.")
-        shape, data = collection.image_shape, await request.body()
+        data = await request.body()
         decoding = time.perf_counter()
-        image = await anyio.to_thread.run_sync(
-            reading.decoded, data, shape, limits.pixels, limiter=service.decoders
-        )
+        image = await service.decoded(data)
         decoding = time.perf_counter() - decoding
         query = reading.of_image(collection, options, image)
         return await service.answer(query, start, decoding)
@@ -287,6 +319,8 @@ def _add_rows(app: FastAPI, service: _Service) -> None:
 
 async def _refused(request: Request, error: Any) -> JSONResponse:
     """Tells why; what Starlette refuses by itself is a path or a method that is not there."""
+    if error.status_code == 400:  # FastAPI's word for JSON that it cannot read
+        error = Refusal(422, "The body is no JSON.")
     if not isinstance(error, Refusal):
         sentence = f"{request.method} {request.url.path}: expected a path and a method of /docs."
         error = Refusal(error.status_code, sentence, error.headers)
@@ -302,6 +336,12 @@ async def _invalid(request: Request, error: Any) -> JSONResponse:
     where = ".".join(str(part) for part in first["loc"][1:]) or "body"
     what = str(first["msg"])
     return refuse(Refusal(422, f"{where}: {what[:1].lower()}{what[1:]}."))
+
+
+async def _gone(request: Request, error: Any) -> JSONResponse:
+    """Ends a request whose client has left; nobody reads this."""
+    del request, error
+    return refuse(Refusal(499, "The client has left."))
 
 
 async def _failed(request: Request, error: Any) -> JSONResponse:

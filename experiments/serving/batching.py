@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from sparse_embed.common.failures import Failure
+
 Job = TypeVar("Job")
 
 
@@ -38,7 +40,8 @@ class Batcher(Generic[Job]):
     """Gives jobs to a function in batches, in a thread of its own.
 
     A job whose future was cancelled before its turn is dropped. If a batch fails, its jobs are
-    tried one by one, so that one job's failure is not the others'.
+    tried one by one, so that one job's failure is not the others'; but a `Failure`, such as shards
+    that do not answer, is that of all.
 
     Args:
         work: jobs -> their answers, in the same order.
@@ -87,8 +90,9 @@ class Batcher(Generic[Job]):
         try:
             answers = self._work([waiting.job for waiting in batch])
         except Exception as error:  # whatever it is belongs to whoever asked
-            if len(batch) == 1:
-                batch[0].future.set_exception(error)
+            if len(batch) == 1 or isinstance(error, Failure):
+                for waiting in batch:
+                    waiting.future.set_exception(error)
                 return
             for waiting in batch:
                 self._answer([waiting], now)

@@ -12,7 +12,7 @@ from sparse_embed.common.failures import UsageError
 from sparse_embed.experiments.encoders.encoder import Encoder
 from sparse_embed.experiments.evaluation import embedding_files, image_search
 from sparse_embed.experiments.serving.pictures import FolderPictures, Pictures
-from sparse_embed.retrieval import Reranker, SparseIndex
+from sparse_embed.retrieval import Reranker, ShardedIndex, SparseIndex
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Collection:
     Attributes:
         index: a `SparseIndex`, or anything with its `search`.
         encoder: images -> sparse embeddings, as those in the index; None if clients bring vectors.
-        dense: (rows, d) dense embeddings of the same rows; None if nothing is re-ranked.
+        dense: (ids, d) dense embeddings, row i that of id i; None if nothing is re-ranked.
         dense_encoder: images -> dense embeddings, as `dense`.
         pictures: of the rows.
         num_threads: of a search.
@@ -39,9 +39,12 @@ class Collection:
     num_threads: int = 1
 
     def __post_init__(self) -> None:
-        rows, dims = self.index.shape
-        if self.dense is not None and len(self.dense) != rows:
-            raise UsageError(f"--dense: {len(self.dense)} rows: expected {rows}, as in the index")
+        ids, dims = ids_of(self.index), self.index.shape[1]
+        if self.dense is not None and len(self.dense) != ids:
+            raise UsageError(
+                f"--dense: {len(self.dense)} rows: expected {ids}, one for each id from 0 to the "
+                "largest in the index"
+            )
         if self.encoder is not None and self.encoder.dim != dims:
             raise UsageError(
                 f"--model_dir={self.encoder.path.parent}: an encoder of {self.encoder.dim} "
@@ -79,6 +82,11 @@ class Collection:
         """Whether a search can leave rows out."""
         return "allowed" in inspect.signature(self.index.search).parameters
 
+    @functools.cached_property
+    def has_deadlines(self) -> bool:
+        """Whether a search can be told how long it may take."""
+        return "deadline" in inspect.signature(self.index.search).parameters
+
     @property
     def has_codes(self) -> bool:
         """Whether the index gives its rows back."""
@@ -94,6 +102,11 @@ class Collection:
         """Closes the index, if it is one that has to be."""
         if hasattr(self.index, "close"):
             self.index.close()
+
+
+def ids_of(index: Any) -> int:
+    """Returns how many ids there are from 0 to the largest of an index."""
+    return getattr(index, "next_id", index.shape[0])
 
 
 def open_folder(
@@ -129,11 +142,7 @@ def open_rows(flag: str, path: pathlib.Path) -> Any:
         path: a file, or the folder of a `ShardedIndex`.
     """
     if path.is_dir():
-        from sparse_embed import retrieval
-
-        if not hasattr(retrieval, "ShardedIndex"):
-            raise UsageError(f"--{flag}={path}: expected an .index or .npz file, not a folder")
-        return retrieval.ShardedIndex.open(path)
+        return ShardedIndex.open(path)
     if path.suffix == ".npz":
         found = embedding_files.load_flag(flag, path, sparse=True)
         return SparseIndex.build(found.vectors, progress=True)

@@ -1,6 +1,7 @@
 """The pictures of rows, by id."""
 
 import io
+import os
 import pathlib
 from typing import NamedTuple, Protocol
 
@@ -44,7 +45,9 @@ class FolderPictures:
     dark_paper = False
 
     def __init__(self, folder: pathlib.Path, paths: list[pathlib.Path]):
-        self._names = [path.relative_to(folder).as_posix() for path in paths]
+        # Names need not be UTF-8 on the disk, but answers are.
+        names = (os.fsencode(path.relative_to(folder).as_posix()) for path in paths)
+        self._names = [name.decode("utf-8", "replace") for name in names]
         self._paths = paths
 
     def __len__(self) -> int:

@@ -1,15 +1,22 @@
 """What clients send and get, as the OpenAPI documents describe it."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, FailFast, Field, model_validator
 
 LARGEST_K, LARGEST_SHORTLIST, MOST_IDS = 1000, 10_000, 100_000
+_MOST_VALUES = 100_000  # of a vector
+_MOST_KEYS = 20
 _LARGEST_ID = 2**63 - 1
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Id = Annotated[int, Field(ge=0, le=_LARGEST_ID)]
-Ids = Annotated[list[Id], Field(max_length=MOST_IDS)]
+# One thing that is wrong is enough: a list of them could take gigabytes.
+Ids = Annotated[list[Id], Field(max_length=MOST_IDS), FailFast()]
+Dimensions = Annotated[
+    list[Annotated[int, Field(ge=0)]], Field(max_length=_MOST_VALUES), FailFast()
+]
+Values = Annotated[list[Finite], Field(max_length=_MOST_VALUES), FailFast()]
 
 
 class Options(BaseModel):
@@ -37,9 +44,16 @@ class Options(BaseModel):
 class VectorQuery(Options):
     """A sparse vector to search for."""
 
-    indices: list[Annotated[int, Field(ge=0)]] = Field(description="Its active dimensions.")
-    values: list[Finite] = Field(description="Their values.")
-    dense: list[Finite] | None = Field(None, description="The same query, dense, for rerank.")
+    indices: Dimensions = Field(description="Its active dimensions.")
+    values: Values = Field(description="Their values.")
+    dense: Values | None = Field(None, description="The same query, dense, for rerank.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few_keys(cls, given: Any) -> Any:
+        if isinstance(given, dict) and len(given) > _MOST_KEYS:
+            raise ValueError(f"{len(given)} keys: expected those of /docs")
+        return given
 
 
 class Code(BaseModel):
@@ -90,6 +104,7 @@ class Info(BaseModel):
     """What this service can do."""
 
     rows: int
+    ids: int = Field(description="Ids are below this; row i of dense rows and pictures is id i.")
     dimensions: int
     images: bool = Field(description="Whether images can be searched for.")
     image_shape: list[int] | None = Field(description="Height, width and channels of the encoder.")

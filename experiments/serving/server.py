@@ -6,6 +6,7 @@ import threading
 import webbrowser
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from sparse_embed.common.failures import UsageError
 from sparse_embed.experiments.serving.app import create_app
@@ -15,6 +16,31 @@ from sparse_embed.experiments.serving.limits import Limits
 _LOCAL = ("127.0.0.1", "localhost", "::1")
 _BACKLOG = 128  # connections that wait
 _GRACE = 5  # seconds that requests in flight have when the service is stopped
+_LARGEST_HEAD = 1 << 18  # bytes of a request line and headers; ids are given there, too
+
+
+class Protocol(HttpToolsProtocol):
+    """HTTP/1.1 that refuses an endless head, which its parser would keep in memory."""
+
+    _head = 0
+    _in_head = True
+
+    def on_message_begin(self) -> None:
+        """Begins a request."""
+        self._head, self._in_head = 0, True
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """Ends its head."""
+        self._in_head = False
+        super().on_headers_complete()
+
+    def data_received(self, data: bytes) -> None:
+        """Takes what has come."""
+        super().data_received(data)
+        self._head += len(data)
+        if self._in_head and self._head > _LARGEST_HEAD and not self.transport.is_closing():
+            self.send_400_response("The head of the request is too large.")
 
 
 def run(collection: Collection, limits: Limits, host: str, port: int, show: bool = False) -> None:
@@ -37,6 +63,8 @@ def run(collection: Collection, limits: Limits, host: str, port: int, show: bool
             log_level="warning",
             access_log=False,
             server_header=False,
+            http=Protocol,
+            ws="none",
             timeout_graceful_shutdown=_GRACE,
         )
         rows, dims = collection.index.shape

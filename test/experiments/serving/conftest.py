@@ -18,6 +18,7 @@ from sparse_embed.experiments.encoders.encoder import open_encoder  # noqa: E402
 from sparse_embed.experiments.serving.app import create_app  # noqa: E402
 from sparse_embed.experiments.serving.collection import open_folder  # noqa: E402
 from sparse_embed.experiments.serving.limits import Limits  # noqa: E402
+from sparse_embed.experiments.serving.server import Protocol  # noqa: E402
 
 SHAPE = (16, 16, 3)
 
@@ -56,7 +57,8 @@ def running(collection, limits=None):
     """A client of the service, which listens on a port of its own."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        config = uvicorn.Config(create_app(collection, limits), log_level="error")
+        app = create_app(collection, limits)
+        config = uvicorn.Config(app, log_level="error", http=Protocol)
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()

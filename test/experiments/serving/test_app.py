@@ -1,17 +1,27 @@
 """The service, asked over HTTP: answers, refusals, limits."""
 
 import concurrent.futures
+import contextlib
+import importlib.util
+import io
 import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import tempfile
 import threading
 
 import numpy as np
 import pytest
 import scipy.sparse
+from PIL import Image
 
 from sparse_embed.common.failures import MachineError, UsageError
 from sparse_embed.experiments.serving.collection import Collection
 from sparse_embed.experiments.serving.limits import Limits
-from sparse_embed.retrieval import Reranker, SparseIndex, TwoStage
+from sparse_embed.retrieval import Reranker, ShardedIndex, SparseIndex, TwoStage
 
 
 def found(response):
@@ -237,7 +247,7 @@ class Slow:
         self.may_go_on = threading.Event()
 
     def search(self, queries, k=10, threshold=None, num_threads=1):
-        assert self.may_go_on.wait(30) or True
+        assert self.may_go_on.wait(30)
         return np.full((queries.shape[0], 1), 0.5), np.full((queries.shape[0], 1), 4)
 
 
@@ -273,6 +283,7 @@ def test_metrics_count_requests_stages_and_batches(client, photo):
     assert counts['sparse_embed_requests_total{route="/search/image",status="200"}'] >= 1
     assert counts['sparse_embed_requests_total{route="/rows/{number}",status="404"}'] >= 1
     assert counts['sparse_embed_stage_seconds_count{stage="encode"}'] >= 1
+    assert counts["sparse_embed_batch_queries_count"] >= 1
     assert counts["sparse_embed_rows"] == 40
     assert counts["sparse_embed_in_flight"] == 0
     assert counts["process_resident_memory_bytes"] > 1e6
@@ -298,3 +309,103 @@ def test_pictures_that_are_gone(serve, folders, collection, tmp_path):
     with serve(Collection(index, pictures=FolderPictures(tmp_path, paths))) as client:
         for number in (0, 1):
             assert "no longer" in error(client.get(f"/rows/{number}/picture"), 404)
+
+
+def test_stored_pictures_are_shown_as_encoders_see_them(serve, tmp_path):
+    from sparse_embed.experiments.serving.pictures import StoredPictures
+
+    stored = np.full((2, 24, 48), 64, np.uint8)
+    stored[1, :, 24:] = 192  # the right half is ink
+    index = SparseIndex.build(np.eye(2, dtype=np.float32))
+    with serve(Collection(index, pictures=StoredPictures(stored))) as client:
+        assert client.get("/info").json()["dark_paper"]
+        (tmp_path / "1.png").write_bytes(client.get("/rows/1/picture").content)
+        pixels = np.asarray(Image.open(tmp_path / "1.png"))
+    assert pixels.shape == (24, 48)
+    assert (pixels[:, :24] == 0).all()
+    assert (pixels[:, 24:] == 255).all()
+
+
+def test_a_long_thin_image_takes_no_more_than_another(client):
+    """Scaled as a whole until it is 16 pixels high it would have a billion pixels."""
+    file = io.BytesIO()
+    Image.new("RGB", (60_000, 1), (255, 0, 0)).save(file, format="png")
+    answer = client.post("/search/image?k=1", content=file.getvalue())
+    assert answer.status_code == 200
+    short = io.BytesIO()
+    Image.new("RGB", (16, 1), (255, 0, 0)).save(short, format="png")
+    assert (
+        answer.json()["query"]
+        == client.post("/search/image?k=1", content=short.getvalue()).json()["query"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        ('{"values": [], "indices": [' + "-1," * 500_000 + "-1]}", "indices.0: input should be"),
+        ('{"values": [1], "indices": [' + "0," * 100_000 + "0]}", "indices: list should have at"),
+        ("{" + ",".join(f'"key{n}": 1' for n in range(1000)) + "}", "1000 keys: expected those"),
+        ('{"values": "\xff"}'.encode("latin-1"), "The body is no JSON."),
+        ("{" * 100_000, "The body is no JSON."),
+    ],
+)
+def test_bodies_that_are_made_to_cost_much(client, body, sentence):
+    headers = {"content-type": "application/json"}
+    assert sentence in error(client.post("/search/vector", content=body, headers=headers), 422)
+
+
+def test_an_endless_head_is_refused(client):
+    with socket.create_connection((client.base_url.host, client.base_url.port)) as connection:
+        connection.settimeout(30)
+        connection.sendall(b"GET / HTTP/1.1\r\nx-long: ")
+        with contextlib.suppress(OSError):  # it may be closed before all is sent
+            for _ in range(64):
+                connection.sendall(b"x" * 65536)
+        assert connection.recv(100).startswith(b"HTTP/1.1 400")
+    assert client.get("/health").status_code == 200
+
+
+def test_names_that_are_not_utf8(serve, tmp_path):
+    from sparse_embed.experiments.serving.pictures import FolderPictures
+
+    path = pathlib.Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xe9.png"))
+    pictures = FolderPictures(tmp_path, [path, path])
+    with serve(Collection(SparseIndex.build(np.eye(2)), pictures=pictures)) as client:
+        assert client.get("/search/id/0").json()["results"][0]["name"] == "\ufffd.png"
+
+
+def test_dense_rows_are_numbered_by_id(serve):
+    index = SparseIndex.build(np.eye(3, dtype=np.float32), ids=np.array([5, 1, 3]))
+    with pytest.raises(UsageError, match=r"--dense: 3 rows: expected 6, one for each id"):
+        Collection(index, dense=np.eye(3, dtype=np.float32))
+    dense = np.eye(6, dtype=np.float32)
+    with serve(Collection(index, dense=dense)) as client:
+        assert client.get("/info").json()["ids"] == 6
+        query = {"indices": [0, 1], "values": [1, 0.5], "rerank": True, "dense": [0, 9, 0, 0, 0, 7]}
+        found = client.post("/search/vector", json=query | {"k": 2}).json()["results"]
+    assert [(one["id"], one["score"]) for one in found] == [(1, 9.0), (5, 7.0)]
+
+
+@pytest.mark.engines
+def test_shards(serve, tmp_path):
+    """The answers of one index; when a shard is lost, one sentence in time that names it."""
+    if importlib.util.find_spec("ray") is None:
+        pytest.skip("ray is not installed: pip install 'sparse-embed[distributed]'")
+    rows = scipy.sparse.random(200, 32, 0.2, "csr", np.float32, random_state=0)
+    temporary = tempfile.mkdtemp(prefix="ray")  # its sockets need a short path
+    query = {"indices": [1, 4, 7], "values": [1, 0.5, 2], "k": 5}
+    with serve(Collection(SparseIndex.build(rows))) as client:
+        wanted = client.post("/search/vector", json=query).json()["results"]
+    index = ShardedIndex.build(rows, tmp_path / "shards", 2, temp_folder=temporary)
+    index.health(60)
+    with serve(Collection(index), Limits(seconds=5)) as client:
+        assert client.get("/ready").status_code == 200
+        assert client.post("/search/vector", json=query).json()["results"] == wanted
+        assert "does not give its rows back" in error(client.get("/search/id/3"), 422)
+        (tmp_path / "shards" / "shard-00001.index").rename(tmp_path / "away")
+        os.kill(index.health()[1].pid, signal.SIGKILL)
+        assert "shard-00001" in error(client.post("/search/vector", json=query), 503)
+        assert "shard-00001 does not answer" in error(client.get("/ready"), 503)
+        assert client.get("/health").status_code == 200
+    shutil.rmtree(temporary, ignore_errors=True)

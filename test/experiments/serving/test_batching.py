@@ -59,6 +59,7 @@ def test_clients_at_the_same_time_share_batches(client, photo):
     for one, other in zip(alone, together, strict=True):
         assert (one["results"], one["query"]) == (other["results"], other["query"])
     assert {one["batch"] for one in alone} == {1}
+    assert max(one["batch"] for one in together) > 1
 
 
 def test_jobs_that_wait_are_taken_together():

@@ -6,7 +6,6 @@ import time
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from sparse_embed.experiments.serving.collection import Collection
 from sparse_embed.retrieval import SparseIndex
@@ -139,10 +138,9 @@ def test_a_neighbour_and_a_number_are_queries_too(page):
     field.clear()
     field.send_keys("7", Keys.ENTER)
     page.until(lambda: "row 7:" in page.asked_note.text)
+    page.browser.execute_script("Math.random = () => 0.5")
     page.random.click()
-    page.until(
-        lambda: "row 7:" not in page.asked_note.text or page.id.get_attribute("value") == "7"
-    )
+    page.until(lambda: "row 20:" in page.asked_note.text)
 
 
 def test_a_drawing_is_searched_for(page):
@@ -246,18 +244,3 @@ def test_vectors_alone_have_a_page(browser, serve):
         page.until(page.ids)
         assert "row" in page.results.text
         assert browser.get_log("browser") == []
-
-
-def test_stored_pictures_are_shown_as_encoders_see_them(browser, serve, tmp_path):
-    from sparse_embed.experiments.serving.pictures import StoredPictures
-
-    stored = np.full((2, 24, 48), 64, np.uint8)
-    stored[1, :, 24:] = 192  # the right half is ink
-    index = SparseIndex.build(np.eye(2, dtype=np.float32))
-    with serve(Collection(index, pictures=StoredPictures(stored))) as client:
-        assert client.get("/info").json()["dark_paper"]
-        (tmp_path / "1.png").write_bytes(client.get("/rows/1/picture").content)
-        pixels = np.asarray(Image.open(tmp_path / "1.png"))
-    assert pixels.shape == (24, 48)
-    assert (pixels[:, :24] == 0).all()
-    assert (pixels[:, 24:] == 255).all()
