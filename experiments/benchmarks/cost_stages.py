@@ -28,7 +28,7 @@ SHARDS_MEASURED = 4
 RIVAL_QUERIES = 128
 PLANNED_ROWS = (100_000_000, 1_000_000_000)
 SHARD_ROWS = (5_000_000, 10_000_000, 20_000_000)
-RATES = (10.0, 100.0, 1000.0)  # queries per second
+RATES = (100.0, 1000.0)  # queries per second
 
 
 @dataclasses.dataclass(frozen=True)
