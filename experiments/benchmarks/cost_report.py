@@ -11,6 +11,7 @@ from sparse_embed.experiments.benchmarks.cost_model import TERMS, Fit
 from sparse_embed.experiments.evaluation.records import Record
 from sparse_embed.experiments.reporting.markdown import titled_table
 
+_OTHERS = ("#0072B2", "#D55E00")  # by rows
 _COLOURS = {10: "#0072B2", 100: "#D55E00", 1000: "#009E73"}  # by k
 
 
@@ -106,7 +107,7 @@ def _plan_table(chosen: list[Record]) -> tuple[list[str], list[list[str]]]:
 
 
 def draw(folder: pathlib.Path, path: pathlib.Path) -> None:
-    """Draws measured and fitted times against rows, and the latency of many shards."""
+    """Draws measured and fitted times against rows, and latency against the size of shards."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -132,18 +133,19 @@ def draw(folder: pathlib.Path, path: pathlib.Path) -> None:
             points = [(r["rows"], r["p50"]) for r in own if (r["rows"] in fitted) == was_fitted]
             if points:
                 left.loglog(*zip(*points, strict=True), "o", color=colour, markerfacecolor=face)
-    left.set_xlabel("rows of one index (hollow: predicted before it was measured)")
+    left.set_xlabel("rows of one index (hollow: not used in the fit)")
     left.set_ylabel("time per query, ms")
     left.legend()
-    rates = sorted({record["rate"] for record in plan["records"]})
-    for k, colour in _COLOURS.items():
-        own = [r for r in plan["records"] if r["k"] == k and r["rate"] == rates[len(rates) // 2]]
+    rate, k = max(record["rate"] for record in plan["records"]), min(_COLOURS)
+    for rows, colour in zip(sorted({r["rows"] for r in plan["records"]}), _OTHERS, strict=False):
+        own = [r for r in plan["records"] if (r["rows"], r["k"], r["rate"]) == (rows, k, rate)]
         own.sort(key=lambda record: record["shards"])
         for key, style in (("p50", "o-"), ("p99", "^--")):
-            points = [(record["shards"], record[key]) for record in own]
-            right.loglog(*zip(*points, strict=True), style, color=colour, label=f"k={k}, {key}")
-    right.set_xlabel(f"shards; {rates[len(rates) // 2]:g} queries per second")
-    right.set_ylabel("latency of a query, ms")
+            points = [(rows / record["shards"] / 1e6, record[key]) for record in own]
+            right.plot(*zip(*points, strict=True), style, color=colour, label=f"{rows:,}, {key}")
+    right.set_xlabel("million rows per shard")
+    right.set_ylabel(f"latency of a query, ms; k={k}, {rate:g} queries per second")
+    right.set_ylim(bottom=0)
     right.legend(fontsize="small")
     figure.tight_layout()
     with atomic_path(path) as temporary:

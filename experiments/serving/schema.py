@@ -11,12 +11,19 @@ _LARGEST_ID = 2**63 - 1
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Id = Annotated[int, Field(ge=0, le=_LARGEST_ID)]
-# One thing that is wrong is enough: a list of them could take gigabytes.
-Ids = Annotated[list[Id], Field(max_length=MOST_IDS), FailFast()]
+
+
+class _First(FailFast):
+    """Ends with the first thing that is wrong: a list of all could take gigabytes."""
+
+    __hash__ = object.__hash__  # so that it may stand in a union
+
+
+Ids = Annotated[list[Id], Field(max_length=MOST_IDS), _First()]
 Dimensions = Annotated[
     list[Annotated[int, Field(ge=0)]], Field(max_length=_MOST_VALUES), FailFast()
 ]
-Values = Annotated[list[Finite], Field(max_length=_MOST_VALUES), FailFast()]
+Values = Annotated[list[Finite], Field(max_length=_MOST_VALUES), _First()]
 
 
 class Options(BaseModel):
