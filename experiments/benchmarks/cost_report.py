@@ -143,8 +143,8 @@ def draw(folder: pathlib.Path, path: pathlib.Path) -> None:
         for key, style in (("p50", "o-"), ("p99", "^--")):
             points = [(rows / record["shards"] / 1e6, record[key]) for record in own]
             right.plot(*zip(*points, strict=True), style, color=colour, label=f"{rows:,}, {key}")
-    right.set_xlabel("million rows per shard")
-    right.set_ylabel(f"latency of a query, ms; k={k}, {rate:g} queries per second")
+    right.set_xlabel(f"million rows per shard; k={k}, {rate:g} queries per second")
+    right.set_ylabel("latency of a query, ms")
     right.set_ylim(bottom=0)
     right.legend(fontsize="small")
     figure.tight_layout()
