@@ -80,7 +80,9 @@ def run(collection: Collection, limits: Limits, host: str, port: int, show: bool
 
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family)
+    # asyncio asks for the protocol by name before it turns Nagle's algorithm off, without which the
+    # body of an answer would wait 40 ms for the client to acknowledge its head.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))

@@ -4,6 +4,7 @@ import contextlib
 import json
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -13,7 +14,7 @@ import pytest
 import scipy.sparse
 
 from sparse_embed.experiments.evaluation.embedding_files import Embeddings, save
-from sparse_embed.experiments.serving import demo
+from sparse_embed.experiments.serving import demo, server
 from sparse_embed.retrieval import SparseIndex
 
 
@@ -127,6 +128,12 @@ def test_the_demonstration_serves_a_reproduction(folders, tmp_path):
     with started(f"--run_dir={folder}", "--noopen_page", script="demo") as (_, address):
         assert ask(address, "/info")["rerank_images"]
         assert len(ask(address, "/search/id/2?k=3&rerank=1")["results"]) == 3
+
+
+def test_heads_and_bodies_of_answers_do_not_wait_for_each_other():
+    """asyncio turns Nagle's algorithm off on sockets that name their protocol, and no others."""
+    with server._listen("127.0.0.1", 0) as listener:
+        assert listener.proto == socket.IPPROTO_TCP
 
 
 def test_without_a_reproduction_the_demonstration_says_so(tmp_path):
