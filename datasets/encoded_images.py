@@ -212,9 +212,6 @@ def decode_query(data: bytes, image_shape: tuple[int, int, int]) -> np.ndarray:
         raise ValueError(f"it cannot be decoded: {_reason(error)}") from error
 
 
-_LONGEST = 16  # times what it covers that an image may be long when it is scaled
-
-
 @functools.cache
 def _query_decoder(image_shape: tuple[int, int, int]) -> tf.types.experimental.PolymorphicFunction:
     """Returns bytes -> image as one graph, which is faster than operation by operation."""
@@ -244,6 +241,9 @@ def _decode_other(data: tf.Tensor, channels: int) -> tf.Tensor:
 
     is_png = tf.strings.substr(data, 0, 4) == b"\x89PNG"
     return tf.cond(is_png, lambda: decode(channels), convert)
+
+
+_LONGEST = 16  # times what it covers that an image may be long when it is scaled
 
 
 def _cover(image: tf.Tensor, height: int, width: int) -> tf.Tensor:

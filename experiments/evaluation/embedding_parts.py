@@ -35,7 +35,7 @@ from sparse_embed.experiments.evaluation.embedding import (
     split_size,
 )
 from sparse_embed.experiments.evaluation.embedding_files import Embeddings
-from sparse_embed.experiments.evaluation.part_files import FAILED, SETTING
+from sparse_embed.experiments.evaluation.part_files import FAILED, SETTING, divide
 from sparse_embed.experiments.evaluation.records import fingerprint
 from sparse_embed.experiments.training.run import Run
 
@@ -265,9 +265,3 @@ class Parts:
                 f"{examples[0]['reason']}; {self.work.output / FAILED} lists them"
             )
         return rows, len(examples)
-
-
-def divide(total: int, part_examples: int) -> list[range]:
-    """Returns the numbers of the examples of each part; only the last one may be smaller."""
-    starts = range(0, total, part_examples)
-    return [range(start, min(start + part_examples, total)) for start in starts]

@@ -46,9 +46,10 @@ def _check_whole(flag: str, folder: pathlib.Path) -> None:
     """Raises UsageError if `embed_parts` has not finished a folder, or a part of it is gone."""
     setting = read_json(folder / SETTING, "the setting of a folder of parts")
     with reading(folder / SETTING, "the setting of a folder of parts"):
-        total, size = int(setting["examples"]), int(setting["part_examples"])
-        spans = [min(size, total - first) for first in range(0, total, size)]
-    lacking = [number for number, span in enumerate(spans) if not _is_done(folder, number, span)]
+        spans = divide(int(setting["examples"]), int(setting["part_examples"]))
+    lacking = [
+        number for number, span in enumerate(spans) if not _is_done(folder, number, len(span))
+    ]
     if lacking or not (folder / FAILED).exists():
         what = f"part {lacking[0]} is missing" if lacking else f"{FAILED} is missing"
         raise UsageError(
@@ -63,6 +64,12 @@ def _is_done(folder: pathlib.Path, number: int, examples: int) -> bool:
         return True
     failed = folder / f"part-{number:05}.failed.json"
     return failed.exists() and len(read_json(failed, "examples that failed", list)) == examples
+
+
+def divide(total: int, part_examples: int) -> list[range]:
+    """Returns the numbers of the examples of each part; only the last one may be smaller."""
+    starts = range(0, total, part_examples)
+    return [range(start, min(start + part_examples, total)) for start in starts]
 
 
 def count_rows(paths: Iterable[pathlib.Path]) -> int:

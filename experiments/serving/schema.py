@@ -20,9 +20,7 @@ class _First(FailFast):
 
 
 Ids = Annotated[list[Id], Field(max_length=MOST_IDS), _First()]
-Dimensions = Annotated[
-    list[Annotated[int, Field(ge=0)]], Field(max_length=_MOST_VALUES), FailFast()
-]
+Dimensions = Annotated[list[Annotated[int, Field(ge=0)]], Field(max_length=_MOST_VALUES), _First()]
 Values = Annotated[list[Finite], Field(max_length=_MOST_VALUES), _First()]
 
 

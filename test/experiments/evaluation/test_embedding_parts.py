@@ -19,7 +19,8 @@ from sparse_embed.common.failures import Failure, UsageError
 from sparse_embed.datasets import image_folder
 from sparse_embed.experiments.evaluation import embedding_files
 from sparse_embed.experiments.evaluation.embedding import embed, examples_at_once
-from sparse_embed.experiments.evaluation.embedding_parts import FAILED, Parts, Work, divide
+from sparse_embed.experiments.evaluation.embedding_parts import Parts, Work
+from sparse_embed.experiments.evaluation.part_files import FAILED, divide
 from sparse_embed.experiments.evaluation.ray_embedding import Workers
 from sparse_embed.experiments.training import run as runs
 from sparse_embed.flags.train_config import ModelConfig, TrainConfig
