@@ -37,14 +37,14 @@ def main() -> None:
     require("benchmark_shards", "baselines", "psutil")
     folder = app.writable_folder("index_folder", INDEX_FOLDER.value)
     output = app.writable_file("output", OUTPUT.value, ".json") if OUTPUT.value else None
-    sizes = (ROWS.value, DIMS.value, NNZ.value, BATCH_ROWS.value)
+    sizes = (ROWS.value, DIMS.value, NNZ.value, _COMPARED.value, BATCH_ROWS.value)
     found, one = sharded_search.build(folder, *sizes, SHARDS.value, NUM_THREADS.value)
     with ShardedIndex.open(
         folder / sharded_search.SHARDS,
         address=RAY_ADDRESS.value,
         temp_folder=RAY_TEMP_FOLDER.value,
     ) as index:
-        queries = sharded_search.make_queries(*sizes, _COMPARED.value)
+        queries = sharded_search.make_queries(*sizes)
         found += sharded_search.compare(index, one, queries, K.value)
         found += sharded_search.measure(index, one, queries, K.value, NUM_THREADS.value)
         if _KILLS.value:

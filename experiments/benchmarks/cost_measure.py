@@ -28,47 +28,20 @@ import scipy.sparse
 from sparse_embed.common.progress import progress_bar
 from sparse_embed.common.reading import read_json
 from sparse_embed.experiments.benchmarks.search_speed import timed
-from sparse_embed.experiments.benchmarks.workload import make_workload, popularities
+from sparse_embed.experiments.benchmarks.workload import batches, one_batch
 from sparse_embed.experiments.evaluation.records import Record
 from sparse_embed.retrieval import SparseIndex
 from sparse_embed.retrieval.merging import merge_results
 
 KS = [10, 100, 1000]
 BATCH_ROWS = 100_000
-_MOST_BATCHES = 100_000  # of a part: each has a seed of its own
 _FAR_SEED = 1 << 30  # no part has it
 _PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99)
 
 
-def batches(
-    rows: int, dims: int, nnz: int, queries: int, part: int = 0
-) -> Iterator[tuple[scipy.sparse.csr_array, scipy.sparse.csr_array]]:
-    """Yields batches of rows, and of the near queries: equally many from each batch.
-
-    Args:
-        rows: of all batches.
-        dims: see `make_workload`.
-        nnz: see `make_workload`.
-        queries: of all batches.
-        part: rows of other parts are others, of the same distribution.
-    """
-    begins = range(0, rows, BATCH_ROWS)
-    shares = np.diff(np.linspace(0, queries, len(begins) + 1).astype(int))
-    for number, (begin, share) in enumerate(zip(begins, shares, strict=True)):
-        size, seed = min(BATCH_ROWS, rows - begin), part * _MOST_BATCHES + number
-        yield _make(size, dims, nnz, int(share), seed)
-
-
 def far_queries(dims: int, nnz: int, queries: int) -> scipy.sparse.csr_array:
     """Queries of clusters that no part has; the same for all parts."""
-    return _make(0, dims, nnz, queries, _FAR_SEED)[1]
-
-
-def _make(
-    rows: int, dims: int, nnz: int, queries: int, seed: int
-) -> tuple[scipy.sparse.csr_array, scipy.sparse.csr_array]:
-    popularity = popularities(dims, np.random.default_rng(0))
-    return make_workload(rows, dims, nnz, queries, seed=seed, popularity=popularity)
+    return one_batch(0, dims, nnz, queries, _FAR_SEED)[1]
 
 
 def sparsities(dims: int, nnz: int, queries: int) -> list[Record]:

@@ -9,17 +9,11 @@ import scipy.sparse
 
 from sparse_embed.common.memory import peak_bytes
 from sparse_embed.experiments.benchmarks.search_speed import timed
-from sparse_embed.experiments.benchmarks.workload import make_workload
+from sparse_embed.experiments.benchmarks.workload import batches
 from sparse_embed.experiments.evaluation.records import Record
 from sparse_embed.retrieval import SparseIndex
 
 _QUERIES = 100
-
-
-def batches(rows: int, dims: int, nnz: int, batch_rows: int) -> Iterator[scipy.sparse.csr_array]:
-    """Yields made-up rows (see `make_workload`), `batch_rows` at a time, each with its own seed."""
-    for seed, begin in enumerate(range(0, rows, batch_rows)):
-        yield make_workload(min(batch_rows, rows - begin), dims, nnz, _QUERIES, seed=seed)[0]
 
 
 def measure(
@@ -33,8 +27,8 @@ def measure(
     Args:
         path: the index file, which stays.
         rows: of the index.
-        dims: see `make_workload`.
-        nnz: see `make_workload`.
+        dims: see `workload.batches`.
+        nnz: see `workload.batches`.
         batch_rows: rows per batch.
         k: results per query.
         num_threads: threads that build.
@@ -45,14 +39,22 @@ def measure(
         records.append({"stage": stage, "seconds": seconds, "peak_bytes": peak_bytes()})
         print(f"{stage}: {seconds:.4g} s, peak {peak_bytes() / 2**30:.2f} GiB", flush=True)
 
-    made = batches(rows, dims, nnz, batch_rows)
-    index, seconds = timed(lambda: SparseIndex.build(made, num_threads=num_threads, progress=True))
+    drawn: list[scipy.sparse.csr_array] = []
+
+    def made() -> Iterator[scipy.sparse.csr_array]:
+        for database, near in batches(rows, dims, nnz, _QUERIES, batch_rows):
+            drawn.append(near)
+            yield database
+
+    index, seconds = timed(
+        lambda: SparseIndex.build(made(), num_threads=num_threads, progress=True)
+    )
     note("build", seconds)
     note("save", timed(functools.partial(index.save, path))[1])
     del index
     mapped, seconds = timed(lambda: SparseIndex.load(path))
     note("load", seconds)
-    queries = make_workload(min(batch_rows, rows), dims, nnz, _QUERIES, seed=0)[1]
+    queries = scipy.sparse.vstack(drawn, format="csr")
     for stage in ("first search", "search"):
         taken = [
             timed(functools.partial(mapped.search, queries[q : q + 1], k))[1]

@@ -10,11 +10,11 @@ import numpy as np
 import scipy.sparse
 
 from sparse_embed.common.failures import Failure
+from sparse_embed.common.memory import peak_bytes
 from sparse_embed.common.other_load import OtherLoad
 from sparse_embed.common.progress import progress_bar
-from sparse_embed.experiments.benchmarks.large_index import batches, peak_bytes
 from sparse_embed.experiments.benchmarks.search_speed import timed
-from sparse_embed.experiments.benchmarks.workload import make_workload
+from sparse_embed.experiments.benchmarks.workload import batches
 from sparse_embed.experiments.evaluation.records import Record
 from sparse_embed.retrieval import ShardedIndex, SparseIndex, shard_folder
 from sparse_embed.retrieval.merging import merge_results
@@ -32,6 +32,7 @@ def build(
     rows: int,
     dims: int,
     nnz: int,
+    queries: int,
     batch_rows: int,
     shards: int,
     num_threads: int,
@@ -41,7 +42,9 @@ def build(
     The shards come first, so that their peak memory is not that of the one index.
     """
     found: list[Record] = []
-    make = functools.partial(batches, rows, dims, nnz, batch_rows)
+
+    def make() -> Iterator[scipy.sparse.csr_array]:
+        return (batch for batch, _ in batches(rows, dims, nnz, queries, batch_rows))
 
     def note(stage: str, seconds: float) -> None:
         found.append({"stage": stage, "seconds": seconds, "peak_bytes": peak_bytes()})
@@ -62,17 +65,28 @@ def build(
         raise Failure(
             f"--index_folder={folder} holds indexes of other sizes: expected an empty one"
         )
+    first, _ = next(batches(rows, dims, nnz, queries, batch_rows))
+    if (one.reconstruct(np.arange(10)) != first[:10]).nnz:
+        raise Failure(
+            f"--index_folder={folder} holds rows of other --nnz, --compared or --batch_rows"
+        )
     if len(manifest.shards) != shards:
         raise Failure(f"--index_folder={folder} holds {len(manifest.shards)} shards, not {shards}")
     return found, one
 
 
 def make_queries(
-    rows: int, dims: int, nnz: int, batch_rows: int, count: int
+    rows: int, dims: int, nnz: int, queries: int, batch_rows: int
 ) -> list[scipy.sparse.csr_array]:
-    """Returns `count` queries like the rows, in batches of 64."""
-    queries = make_workload(min(batch_rows, rows), dims, nnz, count, seed=0)[1]
-    return [queries[i : i + BATCH] for i in range(0, count, BATCH)]
+    """Returns the queries of the rows that `build` takes, shuffled, in batches of 64.
+
+    They come from the clusters of all batches of rows, so all rows are drawn again.
+    """
+    drawn = scipy.sparse.vstack(
+        [near for _, near in batches(rows, dims, nnz, queries, batch_rows)], format="csr"
+    )
+    drawn = drawn[np.random.default_rng(0).permutation(queries)]
+    return [drawn[i : i + BATCH] for i in range(0, queries, BATCH)]
 
 
 def same(got: Answer, wanted: Answer) -> bool:

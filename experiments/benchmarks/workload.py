@@ -2,9 +2,12 @@
 
 import dataclasses
 import functools
+from collections.abc import Iterator
 
 import numpy as np
 import scipy.sparse
+
+_MOST_BATCHES = 100_000  # of a part: each has a seed of its own
 
 
 def popularities(dims: int, rng: np.random.Generator) -> np.ndarray:
@@ -73,6 +76,37 @@ def make_workload(
         parts.append(part)
     x = scipy.sparse.csr_array(scipy.sparse.vstack(parts, format="csr"))
     return x[:rows], x[rows:]
+
+
+def batches(
+    rows: int, dims: int, nnz: int, queries: int, batch_rows: int = 100_000, part: int = 0
+) -> Iterator[tuple[scipy.sparse.csr_array, scipy.sparse.csr_array]]:
+    """Yields one large workload, `batch_rows` rows at a time, each with its share of the queries.
+
+    All batches have the same popularities of dimensions, and equally many queries come from the
+    clusters of each: queries are drawn as the rows are.
+
+    Args:
+        rows: of all batches.
+        dims: see `make_workload`.
+        nnz: see `make_workload`.
+        queries: of all batches.
+        batch_rows: rows per batch.
+        part: rows of other parts are others, of the same distribution.
+    """
+    begins = range(0, rows, batch_rows)
+    shares = np.diff(np.linspace(0, queries, len(begins) + 1).astype(int))
+    for number, (begin, share) in enumerate(zip(begins, shares, strict=True)):
+        size, seed = min(batch_rows, rows - begin), part * _MOST_BATCHES + number
+        yield one_batch(size, dims, nnz, int(share), seed)
+
+
+def one_batch(
+    rows: int, dims: int, nnz: int, queries: int, seed: int
+) -> tuple[scipy.sparse.csr_array, scipy.sparse.csr_array]:
+    """Returns the batch of a seed: see `batches`."""
+    popularity = popularities(dims, np.random.default_rng(0))
+    return make_workload(rows, dims, nnz, queries, seed=seed, popularity=popularity)
 
 
 @dataclasses.dataclass(frozen=True)
