@@ -292,7 +292,9 @@ def test_all_stages(tmp_path, monkeypatch):
 
 
 def test_other_parts_are_of_one_distribution():
-    (one, near), (two, _) = (next(workload.batches(30_000, 64, 8, 10, part=part)) for part in (0, 1))
+    (one, near), (two, _) = (
+        next(workload.batches(30_000, 64, 8, 10, part=part)) for part in (0, 1)
+    )
     shares = [np.bincount(part.indices, minlength=64) / part.nnz for part in (one, two)]
     assert np.corrcoef(*shares)[0, 1] > 0.9
     assert (one != two).nnz > 0
