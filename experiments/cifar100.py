@@ -16,10 +16,9 @@ import dataclasses
 from absl import flags
 
 from sparse_embed.common.failures import UsageError
-from sparse_embed.experiments.evaluation import records
-from sparse_embed.experiments.orchestration import cifar100_plan, makers, paper_size, steps
+from sparse_embed.experiments.orchestration import cifar100_plan, paper_size, steps
+from sparse_embed.experiments.reporting import selection
 from sparse_embed.experiments.reporting.cifar100_table import FAST, SERIES, SOFT, table
-from sparse_embed.experiments.reporting.selection import recorded
 from sparse_embed.flags import app
 from sparse_embed.flags import training as train_flags
 from sparse_embed.flags.config import given
@@ -28,7 +27,7 @@ from sparse_embed.flags.output import RUN_DIR
 
 train_flags.define()
 _RESULTS = flags.DEFINE_string(
-    "results", str(recorded("cifar100")), "Folder of recorded results, for --report_only."
+    "results", str(selection.recorded("cifar100")), "Folder of recorded results, for --report_only."
 )
 _REPORT_ONLY = flags.DEFINE_bool("report_only", False, "Only print the table of --results.")
 
@@ -36,8 +35,7 @@ _REPORT_ONLY = flags.DEFINE_bool("report_only", False, "Only print the table of 
 def main() -> None:
     """Trains and evaluates the missing models, and prints the table."""
     if _REPORT_ONLY.value:
-        results = app.existing_path("results", _RESULTS.value, makers.RECORDS)
-        print(table(records.load(results / makers.RECORDS)))
+        print(table(selection.load(app.existing_path("results", _RESULTS.value))))
         return
     data_dir = app.existing_path("data_dir", flags.FLAGS.data_dir)
     run_dir = app.writable_folder("run_dir", RUN_DIR.value)
@@ -50,7 +48,7 @@ def main() -> None:
     size = dataclasses.replace(paper_size.WHOLE, train_flags=tuple(more))
     plan = cifar100_plan.cifar100(folder, data_dir, ONLY.value or FAST.models + SOFT.models, size)
     steps.run_all(plan, folder)
-    print(table(records.load(folder / makers.RECORDS)))
+    print(table(selection.load(folder)))
 
 
 if __name__ == "__main__":

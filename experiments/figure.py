@@ -23,11 +23,7 @@ def main() -> None:
     for name in _FIGURES.value:
         if name not in FIGURES:
             raise UsageError(f"--figures={name}: expected some of {', '.join(FIGURES)}")
-    # The folder of one architecture, such as results/cifar100, works as well.
-    alone = (run_dir / "records").exists()
-    records = selection.load(run_dir.resolve().parent if alone else run_dir)
-    if alone:
-        records = selection.select(records, architecture=run_dir.resolve().name)
+    records = selection.load(run_dir)
     for name in _FIGURES.value or FIGURES:
         module = FIGURES[name].module
         try:

@@ -109,16 +109,23 @@ def load(folder: pathlib.Path, experiment: str | None = None) -> list[Record]:
 def _read(path: pathlib.Path) -> Record:
     """Returns a record; DataError if it is damaged, or if a key is asked for that it lacks."""
     record = read_json(path, _EXPECTED)
+    check(path, record)
+    if record["name"] != path.stem:
+        raise DataError(f"{path}: expected {_EXPECTED}: its name is {record['name'][:80]!r}")
+    return record
+
+
+def check(where: str | pathlib.Path, record: Record) -> None:
+    """Raises DataError, with `where` it is from, unless it is a record."""
     for key, kind in _KINDS.items():
         if not isinstance(record[key], kind):
             value = str(record[key])[:40]
-            raise DataError(f"{path}: expected {_EXPECTED}: {key} is {value!r}, no {kind.__name__}")
-    if record["name"] != path.stem:
-        raise DataError(f"{path}: expected {_EXPECTED}: its name is {record['name'][:80]!r}")
-    with reading(path, _EXPECTED):
+            raise DataError(
+                f"{where}: expected {_EXPECTED}: {key} is {value!r}, no {kind.__name__}"
+            )
+    with reading(where, _EXPECTED):
         note = record["provenance"]
         _ = note["time"][:10], note["revision"], [note["hardware"][key] for key in _HARDWARE]
-    return record
 
 
 def load_arrays(folder: pathlib.Path, record: Record) -> dict[str, np.ndarray]:

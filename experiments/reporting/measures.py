@@ -34,14 +34,20 @@ def counts(record: Record) -> Counts:
     """Returns the counts of a record; NotMeasured if it has no raw results."""
     path = selection.raw_file(record)
     modified = path.stat().st_mtime_ns if path.exists() else 0
-    return _counts(record["folder"], record["name"], modified)
+    inside = tuple(record["arrays"].items()) if "arrays" in record else None
+    return _counts(record["folder"], record["name"], inside, modified)
 
 
 @functools.lru_cache(maxsize=2000)  # each record meets many others
-def _counts(folder: pathlib.Path, name: str, modified: int) -> Counts:
+def _counts(
+    folder: pathlib.Path, name: str, inside: tuple[tuple[str, str], ...] | None, modified: int
+) -> Counts:
     """Sums over the probes of each class; the time tells the cache of a change."""
     del modified
-    raw = selection.arrays({"folder": folder, "name": name}, "labels", "mates", "hits")
+    record: Record = {"folder": folder, "name": name}
+    if inside is not None:
+        record["arrays"] = dict(inside)
+    raw = selection.arrays(record, "labels", "mates", "hits")
     classes, place = np.unique(raw["labels"], return_inverse=True)
     hits, mates = (np.bincount(place, raw[key]) for key in ("hits", "mates"))
     return Counts(classes, hits, mates)

@@ -15,7 +15,7 @@ from sparse_embed.common.files import atomic_path
 from sparse_embed.experiments.evaluation.records import Record
 from sparse_embed.experiments.orchestration import estimate
 from sparse_embed.experiments.orchestration.steps import STEPS, read_done
-from sparse_embed.experiments.reporting import claims, drawing, gallery, selection, tables
+from sparse_embed.experiments.reporting import claims, drawing, gallery, selection, study, tables
 from sparse_embed.experiments.reporting.figures import FIGURES, Entry, tradeoff
 from sparse_embed.experiments.reporting.judging import (
     HELD,
@@ -258,39 +258,28 @@ def write_and_tell(run_dir: pathlib.Path, cifar100: pathlib.Path | None = None) 
 
 
 def publish(run_dir: pathlib.Path, folder: pathlib.Path) -> None:
-    """Copies the inputs of the report, and figures.
+    """Writes the inputs of the report as a `study`; figures can be drawn from it again.
 
     Of the raw results of identification, which are large, it keeps what intervals are made of.
     """
-    kept = [run_dir / CLAIMS, *(run_dir / PICTURES).glob("*.*")]
-    kept += [run_dir / name for name in (STEPS, estimate.MARK) if (run_dir / name).exists()]
-    for record in selection.load(run_dir):
-        raw = selection.raw_file(record)
-        kept.append(raw.with_name(f"{record['name']}.json"))
-        if record["experiment"] != "megaface":
-            kept.append(raw)
-        elif raw.exists():
-            _publish_outcomes(record, _place(raw, run_dir, folder))
-    for path in kept:
-        with atomic_path(_place(path, run_dir, folder)) as temporary:
-            shutil.copyfile(path, temporary)
+    study.save(folder, map(_published, selection.load(run_dir)))
+    for name in (CLAIMS, STEPS, estimate.MARK):
+        if (run_dir / name).exists():
+            with atomic_path(folder / name) as temporary:
+                shutil.copyfile(run_dir / name, temporary)
 
 
-def _place(path: pathlib.Path, run_dir: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
-    """Returns the place of a file's copy, whose folder exists then."""
-    target = folder / path.relative_to(run_dir)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    return target
-
-
-def _publish_outcomes(record: Record, target: pathlib.Path) -> None:
-    """Writes the outcome of each probe of a record, and its times, in the smallest types."""
-    raw = selection.arrays(record)
-    small = {
-        name: _smallest(raw[name], types) for name, types in OUTCOME_TYPES.items() if name in raw
-    }
-    with atomic_path(target) as temporary:
-        np.savez_compressed(temporary, **small)  # type: ignore[arg-type]
+def _published(record: Record) -> tuple[Record, dict[str, np.ndarray]]:
+    """Returns a record and its raw results, those of identification in the smallest types."""
+    kept = {key: value for key, value in record.items() if key not in ("folder", "arrays")}
+    try:
+        raw = selection.arrays(record)
+    except NotMeasured:
+        raw = {}
+    if record["experiment"] == "megaface":
+        kinds = {name: kinds for name, kinds in OUTCOME_TYPES.items() if name in raw}
+        raw = {name: _smallest(raw[name], types) for name, types in kinds.items()}
+    return kept, raw
 
 
 def _smallest(array: np.ndarray, types: tuple[type, ...]) -> np.ndarray:

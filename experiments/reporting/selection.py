@@ -1,8 +1,8 @@
 """Which records a figure, a claim or a table takes.
 
 A *reproduction* is a folder with one sub-folder per architecture, each with a folder of evaluation
-records (see `evaluation.records`): `<run_dir>/<architecture>/records`. Records that differ in the
-seed of their training run alone are a *group*.
+records (see `evaluation.records`): `<run_dir>/<architecture>/records`; or it is a `study`, which
+has them in one file. Records that differ in the seed of their training run alone are a *group*.
 """
 
 import dataclasses
@@ -16,8 +16,10 @@ import numpy as np
 from sparse_embed.common.arrays import read_npz
 from sparse_embed.experiments.evaluation import records as record_files
 from sparse_embed.experiments.evaluation.records import Record
+from sparse_embed.experiments.reporting import study
 
 CUT = ("flops_cut", "l1_cut")  # encoders whose rows were cut to their largest values
+RECORDS = "records"  # folder of an architecture
 TIME = "milliseconds_per_query"
 
 Item = TypeVar("Item", bound=Mapping[str, Any])
@@ -36,24 +38,27 @@ def recorded(name: str) -> pathlib.Path:
 def load(run_dir: pathlib.Path, cifar100: pathlib.Path | None = None) -> list[Record]:
     """Reads all records of a reproduction; each gets its `architecture` and its `folder`.
 
+    That of one architecture alone, which has `records` in it, works as well.
+
     Args:
         run_dir: the reproduction's folder.
         cifar100: folder of recorded results of CIFAR-100, for a reproduction without its own;
             `source` in their records says where they are from.
     """
-    found = []
-    for folder in sorted(run_dir.glob("*/records")):
-        found += _load(folder, architecture=folder.parent.name)
+    found: list[Record] = []
+    if (run_dir / study.RECORDS).exists():
+        found = study.load(run_dir)
+        for record in found:
+            record["folder"] = run_dir
+    alone = run_dir / RECORDS
+    for folder in [alone] if alone.exists() else sorted(run_dir.glob(f"*/{RECORDS}")):
+        architecture = folder.resolve().parent.name
+        for record in record_files.load(folder):
+            record.update(architecture=architecture, folder=folder)
+            found.append(record)
     if cifar100 is not None and not select(found, experiment="cifar100"):
         source = f"{cifar100.parent.name}/{cifar100.name}"
-        found += _load(cifar100 / "records", architecture="cifar100", source=source)
-    return found
-
-
-def _load(folder: pathlib.Path, **more: str) -> list[Record]:
-    found = record_files.load(folder)
-    for record in found:
-        record.update(more, folder=folder)
+        found += [{**record, "source": source} for record in load(cifar100)]
     return found
 
 
@@ -189,14 +194,17 @@ def arrays(record: Record, *names: str) -> dict[str, Any]:
         record: the record.
         *names: which alone to read; NotMeasured if one is absent.
     """
+    path, expected = raw_file(record), "the raw results of a record"
+    inside: dict[str, str] | None = record.get("arrays")
     try:
-        if not names:
-            return record_files.load_arrays(record["folder"], record)
-        expected = "the raw results of a record"
-        found = read_npz(raw_file(record), (), names, expected=expected)
+        if inside is not None:  # of a study
+            wanted = {name: inside[name] for name in names or inside if name in inside}
+            content = read_npz(path, wanted.values(), expected=expected)
+            found = {name: content[member] for name, member in wanted.items()}
+        else:
+            found = read_npz(path, () if names else None, names, expected=expected)
     except FileNotFoundError as error:
-        name = raw_file(record).name
-        raise NotMeasured(f"this run has no record of the raw results {name}") from error
+        raise NotMeasured(f"this run has no record of the raw results {path.name}") from error
     absent = [name for name in names if name not in found]
     if absent:
         raise NotMeasured(f"this run has no record of the raw results {', '.join(absent)}")
@@ -205,7 +213,8 @@ def arrays(record: Record, *names: str) -> dict[str, Any]:
 
 def raw_file(record: Record) -> pathlib.Path:
     """Returns the file of a record's raw results, which need not exist."""
-    return record["folder"] / f"{record['name']}.npz"
+    name = study.ARRAYS if "arrays" in record else f"{record['name']}.npz"
+    return record["folder"] / name
 
 
 def setting(record: Mapping[str, Any]) -> str:

@@ -145,6 +145,8 @@ def make_data_sets(folder):
     (folder / "quick" / "steps.json").write_text('{"train": ')
     (folder / "results" / "records").mkdir(parents=True)
     (folder / "results" / "records" / "x.json").write_text('{"name": "x"')
+    (folder / "study").mkdir()
+    (folder / "study" / "records.jsonl").write_text('{"train": {}}\n{"record": {}}\n')
     (folder / "noises.txt").write_bytes(b"\xff\xfe")
     (folder / "pictures").mkdir()
     Image.fromarray(rng.integers(0, 256, (16, 16, 3), dtype=np.uint8)).save(
@@ -316,6 +318,7 @@ CASES = {
     "reproduce": [(["--run_dir={f}", "--extent=quick"], "quick/steps.json")],
     "cifar100": [
         (["--report_only", "--results={f}/results"], "results/records/x.json"),
+        (["--report_only", "--results={f}/study"], "study/records.jsonl:2"),
     ],
     "embed_sets": [
         (["--model_dir={f}/run", "--sets={f}/cut_images.npy"], "cut_images.npy"),

@@ -15,6 +15,7 @@ from sparse_embed.experiments.evaluation import records
 from sparse_embed.experiments.evaluation.cifar100 import evaluate_run
 from sparse_embed.experiments.orchestration import cifar100_plan
 from sparse_embed.experiments.orchestration.cifar100_plan import SEEDS, TARGETS
+from sparse_embed.experiments.reporting import selection
 from sparse_embed.experiments.reporting.cifar100_table import (
     FAST,
     OWN,
@@ -151,7 +152,7 @@ def test_validation_images_choose_the_best_within_the_papers_cost():
     assert in_table(found, FAST, "l1") is None
 
 
-RECORDED = records.load(RESULTS / "records")
+RECORDED = selection.load(RESULTS)
 
 
 @pytest.mark.parametrize("record", RECORDED, ids=lambda record: record["name"])

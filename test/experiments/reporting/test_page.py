@@ -9,7 +9,7 @@ import pytest
 
 from sparse_embed.experiments.orchestration import estimate
 from sparse_embed.experiments.orchestration.steps import STEPS
-from sparse_embed.experiments.reporting import claims, judging, selection, tables
+from sparse_embed.experiments.reporting import claims, judging, selection, study, tables
 from sparse_embed.experiments.reporting import page as report
 from sparse_embed.experiments.reporting.figures import FIGURES
 
@@ -182,21 +182,17 @@ def test_dark_and_light(opened):
 
 def test_published_copy_has_all_that_the_report_needs(recorded_run, page, tmp_path):
     kept = tmp_path / "kept"
+    kept.mkdir()
     report.publish(recorded_run, kept)
+    copy, original = (selection.load(folder) for folder in (kept, recorded_run))
+    megaface = selection.select(copy, experiment="megaface")
     kinds = {
-        name: array.dtype
-        for path in kept.rglob("megaface*.npz")
-        for name, array in np.load(path).items()
+        name: array.dtype for record in megaface for name, array in selection.arrays(record).items()
     }
     small = {"labels": "int16", "mates": "uint16", "hits": "uint16", "seconds": "float32"}
     assert kinds == small
-    sizes = [
-        sum(path.stat().st_size for path in folder.rglob("megaface*.npz"))
-        for folder in (kept, recorded_run)
-    ]
-    assert sizes[0] < sizes[1] / 2
-    assert (kept / "figures" / "tradeoff.svg").exists()
-    copy, original = (selection.load(folder) for folder in (kept, recorded_run))
+    size = sum(path.stat().st_size for path in recorded_run.rglob("*.npz"))
+    assert (kept / study.ARRAYS).stat().st_size < size / 2
     for kept_verdict, verdict in zip(claims.verdicts(copy), claims.verdicts(original), strict=True):
         assert kept_verdict == verdict
     (gallery,) = [record for record in copy if record["experiment"] == "gallery"]
@@ -256,6 +252,7 @@ def test_a_rehearsal_is_marked_and_judges_nothing(recorded_run, cifar100_results
     assert "days" not in text
 
     folder = tmp_path / "rehearsal"
+    folder.mkdir()
     report.publish(recorded_run, folder)
     estimate.write(folder, [estimate.Row("train resnet101 flops", 4, 2_160_000, 0.02)])
     printed = report.write_and_tell(folder, cifar100_results)
@@ -272,6 +269,7 @@ def test_a_rehearsal_is_marked_and_judges_nothing(recorded_run, cifar100_results
     assert {claim["verdict"] for claim in kept} == {"not judged: rehearsal"}
     assert "Not drawn: this run has no record of CIFAR-100" in text  # nothing from elsewhere
     copy = tmp_path / "copy"
+    copy.mkdir()
     report.publish(folder, copy)
     assert estimate.read(copy) == estimate.read(folder)
 
@@ -292,15 +290,14 @@ def test_cifar100_names_the_network_of_each_row(recorded_run, cifar100_results, 
 def test_nothing_of_a_record_reaches_the_page_as_html(recorded_run, tmp_path):
     """A record of somebody else may hold anything in its words."""
     evil = "<script>alert(1)</script>"
-    kept = tmp_path / "kept"
-    report.publish(recorded_run, kept)
-    for path in (kept / "convnet" / "records").glob("*.json"):
-        record = json.loads(path.read_text())
-        for key in ("data", "method"):
-            record[key] = evil
-        if record["experiment"] == "gallery":
-            record["setting"] = {"weight": evil, evil: 1}
-        path.write_text(json.dumps(record))
-    (kept / "convnet").rename(kept / evil.replace("/", "_"))
-    report.write(kept)
-    assert "<script>alert" not in (kept / report.REPORT).read_text()
+    report.publish(recorded_run, tmp_path)
+    lines = [json.loads(line) for line in (tmp_path / study.RECORDS).open()]
+    for record in (line["record"] for line in lines if "record" in line):
+        if record["architecture"] == "convnet":
+            for key in ("data", "method", "architecture"):
+                record[key] = evil
+            if record["experiment"] == "gallery":
+                record["setting"] = {"weight": evil, evil: 1}
+    (tmp_path / study.RECORDS).write_text("\n".join(map(json.dumps, lines)))
+    report.write(tmp_path)
+    assert "<script>alert" not in (tmp_path / report.REPORT).read_text()
