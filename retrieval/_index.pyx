@@ -118,7 +118,7 @@ cdef class Mapping:
 
     def __cinit__(self, int file, bytes changed not None):
         """Maps an open file; `changed` is what to say when it has been changed in place."""
-        self.mapping.reset(new CppMapping(file, changed))
+        self.mapping = map_file(file, changed)
 
     def __getbuffer__(self, Py_buffer* buffer, int flags):
         cdef const void* begin = self.mapping.get().data()

@@ -48,11 +48,12 @@ cdef extern from "python_errors.h" namespace "sparse_embed":
 
 cdef extern from "mapping.h" namespace "sparse_embed":
     cdef cppclass CppMapping "sparse_embed::Mapping":
-        CppMapping(int, string) except +raise_python
         const uint8_t* data()
         uint64_t size()
 
-    ctypedef shared_ptr[const CppMapping] MappingPointer "std::shared_ptr<const sparse_embed::Mapping>"
+    ctypedef shared_ptr[const CppMapping] MappingPointer "sparse_embed::Mapping::Pointer"
+
+    MappingPointer map_file(int, const char*) except +raise_python
 
 
 cdef extern from "sparse_index.h" namespace "sparse_embed" nogil:

@@ -352,11 +352,11 @@ class SparseIndex:
         Args:
             path: a file written by `save`.
             mmap: whether to use the file where it lies, which takes milliseconds and shares memory
-                between processes, rather than to read it. A mapped file must not be changed in
-                place (`cp` over it, or truncating it): a search that finds it changed raises
-                IndexFileError, but a change in the middle of a search can end the process. To
-                rename another file to its place, as `save` does, is safe. With `mmap=False`
-                nothing that happens to the file matters.
+                between processes, rather than to read it. A mapped file should not be changed in
+                place (`cp` over it, or truncating it): calls that read it raise IndexFileError from
+                then on, also those under way, and change nothing. To rename another file to its
+                place, as `save` does, is safe. With `mmap=False` nothing that happens to the file
+                matters.
             verify: whether to compute the checksums of all data; None does so unless `mmap`. The
                 structure of the file is always checked, so that damaged data can give wrong results
                 but never reach outside the file.

@@ -16,6 +16,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <system_error>
@@ -82,6 +83,8 @@ class MappedRange {
 
 class Mapping {
  public:
+  using Pointer = std::shared_ptr<const Mapping>;
+
   // Maps an open file; throws if that fails. `changed` is what to say when it has been changed.
   Mapping(int file, std::string changed)
       : changed_(std::move(changed)), range_(MappedRange::take()),
@@ -165,5 +168,9 @@ class Mapping {
   const uint8_t* data_ = nullptr;
   mutable std::atomic<bool> different_{false};  // for good: what was read then may be in use
 };
+
+inline Mapping::Pointer map_file(int file, const char* changed) {
+  return std::make_shared<const Mapping>(file, changed);
+}
 
 }  // namespace sparse_embed

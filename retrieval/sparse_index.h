@@ -112,7 +112,7 @@ class SparseIndex final : Forkable {
   // all of this was read from, if it is mapped.
   void restore(std::vector<uint64_t> list_lengths, std::vector<uint64_t> removed, uint64_t next,
                const int64_t* sorted, const uint32_t* rows, const uint32_t* ranks,
-               std::shared_ptr<uint8_t> owner, std::shared_ptr<const Mapping> file) {
+               std::shared_ptr<uint8_t> owner, Mapping::Pointer file) {
     State& state = const_cast<State&>(*state_);
     uint64_t count = 0;
     for (uint64_t bits : removed) count += uint64_t(__builtin_popcountll(bits));

@@ -98,7 +98,7 @@ struct State {
   std::vector<uint64_t> removed;                 // one bit per row, or empty if none was removed
   uint64_t num_removed = 0;
   Ids ids;
-  std::shared_ptr<const Mapping> file;  // in which blocks lie, or null
+  Mapping::Pointer file;  // in which blocks lie, or null
 
   State(uint64_t dims, uint32_t shift) : list_lengths(dims, 0) {
     blocks.shift = shift;

@@ -129,7 +129,8 @@ def rebuild(loaded):
 
 for turn in range(40):
     loaded = opened()
-    threads = [threading.Thread(target=search, args=(loaded, way)) for way in ("cells", "accumulate")]
+    ways = ("cells", "accumulate")
+    threads = [threading.Thread(target=search, args=(loaded, way)) for way in ways]
     threads.append(threading.Thread(target=rebuild, args=(loaded,)))
     before = outcomes[True]
     for thread in threads:
