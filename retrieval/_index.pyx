@@ -4,10 +4,19 @@
 
 import numpy as np
 
-from cpython.buffer cimport PyBUF_READ
+from cpython.buffer cimport PyBUF_READ, PyBuffer_FillInfo
 from cpython.memoryview cimport PyMemoryView_FromMemory
 
+from sparse_embed.common.failures import DataError
+
 include "headers.pxi"
+
+
+class IndexFileError(DataError):
+    """A file that is not a whole, undamaged index file of a known version."""
+
+
+set_file_changed_error(IndexFileError)
 
 
 KERNELS = tuple(name.decode() for name in available_kernels())
@@ -102,6 +111,22 @@ cdef class Selection:
             self.view.ids = &ids[0] if ids.shape[0] else NULL
 
 
+cdef class Mapping:
+    """The bytes of a file that is used where it lies, as a buffer; see `mapping.h`."""
+
+    cdef MappingPointer mapping
+
+    def __cinit__(self, int file, bytes changed not None):
+        """Maps an open file; `changed` is what to say when it has been changed in place."""
+        self.mapping = map_file(file, changed)
+
+    def __getbuffer__(self, Py_buffer* buffer, int flags):
+        cdef const void* begin = self.mapping.get().data()
+        if begin == NULL:
+            begin = b""
+        PyBuffer_FillInfo(buffer, self, <void*>begin, self.mapping.get().size(), 1, flags)
+
+
 cdef bytes_at(const void* begin, uint64_t count):
     """A view of memory; it must not be used longer than what owns the memory."""
     if begin == NULL or count == 0:
@@ -157,7 +182,7 @@ cdef class Snapshot:
         """The blocks' bytes."""
         cdef const State* state = self.state.get()
         return [
-            bytes_at(state.blocks.views[b].header, state.blocks.views[b].header.bytes)
+            bytes_at(state.blocks.views[b].buffer, state.blocks.views[b].header.bytes)
             for b in range(state.blocks.views.size())
         ]
 
@@ -166,6 +191,10 @@ cdef class Snapshot:
         cdef uint64_t postings, rows, cells, other
         CppSparseIndex.nbytes(self.state.get()[0], &postings, &rows, &cells, &other)
         return {"postings": postings, "rows": rows, "cells": cells, "other": other}
+
+    def require_intact(self):
+        """To be called after `blocks` were read: raises IndexFileError if they may be wrong."""
+        self.state.get().require_intact()
 
     def living_ids(self):
         """The ids of the rows that were not removed, in no particular order."""
@@ -192,7 +221,7 @@ cdef class Snapshot:
         cdef float[::1] values = np.empty(indptr[ids.shape[0]], np.float32)
         if values.shape[0]:
             with nogil:
-                found.get().write(&indices[0], &values[0])
+                found.get().write(values.shape[0], &indices[0], &values[0])
         return np.asarray(indptr), np.asarray(indices), np.asarray(values)
 
 
@@ -210,18 +239,9 @@ cdef class SparseIndex:
 
     def snapshot(self):
         cdef Snapshot made = Snapshot.__new__(Snapshot)
-        # Not with the interpreter's lock: a thread that forks waits for it with our locks in hand.
-        with nogil:
-            made.state = self.index.get().snapshot()
+        made.state = self.index.get().snapshot()
         made.dims = self.index.get().dims()
         return made
-
-    def before_fork(self):
-        with nogil:
-            self.index.get().before_fork()
-
-    def after_fork(self, bint in_child):
-        self.index.get().after_fork(in_child)
 
     def add(self, Csr matrix not None, const int64_t[::1] ids, uint64_t max_rows,
             size_t num_threads):
@@ -241,11 +261,9 @@ cdef class SparseIndex:
             self.index.get().merge(other.state.get()[0], max_rows, num_threads)
 
     def compact(self, size_t num_threads):
-        """Leaves removed rows out of the blocks; returns whether there were any."""
-        cdef bint changed
+        """Leaves removed rows out of the blocks."""
         with nogil:
-            changed = self.index.get().compact(num_threads)
-        return changed
+            self.index.get().compact(num_threads)
 
     def attach(self, const uint8_t[::1] block not None, uint64_t rows):
         """Appends a block of an index file; `block` is kept alive."""
@@ -257,9 +275,12 @@ cdef class SparseIndex:
     def restore(self, const uint64_t[::1] list_lengths not None,
                 const uint64_t[::1] removed not None, uint64_t next_id,
                 const int64_t[::1] sorted_ids not None, const uint32_t[::1] rows not None,
-                const uint32_t[::1] ranks not None):
+                const uint32_t[::1] ranks not None, Mapping file):
         """Takes over what a file says of all rows; the ids' arrays are kept alive."""
         cdef vector[uint64_t] lengths, bits
+        cdef MappingPointer mapping
+        if file is not None:
+            mapping = file.mapping
         cdef Py_ssize_t i
         for i in range(list_lengths.shape[0]):
             lengths.push_back(list_lengths[i])
@@ -270,7 +291,7 @@ cdef class SparseIndex:
             &sorted_ids[0] if sorted_ids.shape[0] else NULL,
             &rows[0] if rows.shape[0] else NULL,
             &ranks[0] if ranks.shape[0] else NULL,
-            python_owner((sorted_ids.base, rows.base, ranks.base)),
+            python_owner((sorted_ids.base, rows.base, ranks.base)), mapping,
         )
 
     def remove(self, const int64_t[::1] ids not None):

@@ -240,6 +240,7 @@ class RangeResults {
       std::sort(keys.begin(), keys.end(), std::greater<Key>());
       keys_[q].assign(keys.begin(), keys.end());  // no more memory than they need
     });
+    state_->require_intact();
   }
 
   // Writes where the results of each query begin, and where the last end; returns their number.

@@ -13,14 +13,19 @@
 //    Then rows are stored in the order of cells: `order` and `places` tell which row lies where.
 //
 // BlockBuilder (block_builder.h) makes a buffer in memory and an index file holds the same bytes: it
-// can be used where it is mapped. `open` checks everything that memory safety depends on except the
-// local ids and the dimensions of rows, which cannot reach outside their arrays: accumulators and
-// dense queries have 65,536 places, and 32-bit dimensions are compared with the size of the query.
+// can be used where it is mapped. `open` copies, and then checks, everything that memory safety depends
+// on, so that a change of the file does no harm. The rest stays where it is: local ids and the
+// dimensions of rows cannot reach outside their arrays, whatever they are, since accumulators and dense
+// queries have 65,536 places, and 32-bit dimensions are compared with the size of the query.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
+#include <memory>
 #include <stdexcept>
+#include <type_traits>
+#include <utility>
 
 #include "bfloat16.h"
 #include "cells.h"
@@ -100,6 +105,7 @@ inline uint64_t row_words(uint64_t count, bool wide) {
 inline uint64_t row_count(uint64_t words, bool wide) { return wide ? words / 2 : 2 * words / 3; }
 
 struct BlockView {
+  const uint8_t* buffer = nullptr;
   const BlockHeader* header = nullptr;
   const uint32_t* list_starts = nullptr;  // dims + 1, in groups
   const uint16_t* ids = nullptr;
@@ -125,38 +131,27 @@ struct BlockView {
 
   // The view of a buffer that BlockBuilder wrote.
   static BlockView at(const uint8_t* buffer) {
-    BlockView view;
-    view.header = reinterpret_cast<const BlockHeader*>(buffer);
-    const BlockHeader& h = *view.header;
-    const BlockLayout layout(h);
-    view.list_starts = reinterpret_cast<const uint32_t*>(buffer + layout.list_starts);
-    view.ids = reinterpret_cast<const uint16_t*>(buffer + layout.ids);
-    view.upper = reinterpret_cast<const BFloat16*>(buffer + layout.upper);
-    view.lower = reinterpret_cast<const BFloat16*>(buffer + layout.lower);
-    view.row_starts = reinterpret_cast<const uint32_t*>(buffer + layout.row_starts);
-    view.row_data = reinterpret_cast<const uint32_t*>(buffer + layout.row_data);
-    view.levels = reinterpret_cast<const float*>(buffer + layout.levels);
-    view.order = reinterpret_cast<const uint16_t*>(buffer + layout.order);
-    view.places = reinterpret_cast<const uint16_t*>(buffer + layout.places);
-    view.planes = buffer + layout.planes;
-    view.coarse_planes = buffer + layout.coarse_planes;
-    return view;
+    return {buffer, *reinterpret_cast<const BlockHeader*>(buffer)};
   }
 
-  // The view of a buffer of unknown origin; throws std::invalid_argument if it cannot be a block of
-  // `rows` rows and `dims` dimensions.
-  static BlockView open(const uint8_t* buffer, uint64_t bytes, uint64_t rows, uint64_t dims) {
+  // The view of a buffer of unknown origin, which `owner` keeps, and which may change at any time;
+  // throws std::invalid_argument if it cannot be a block of `rows` rows and `dims` dimensions. `owner`
+  // keeps the view's own memory, too, afterwards.
+  static BlockView open(const uint8_t* buffer, uint64_t bytes, uint64_t rows, uint64_t dims,
+                        std::shared_ptr<uint8_t>& owner) {
     auto require = [](bool condition, const char* message) {
       if (!condition) throw std::invalid_argument(message);
     };
     require(bytes >= sizeof(BlockHeader), "a block is shorter than its header");
-    const BlockHeader& h = *reinterpret_cast<const BlockHeader*>(buffer);
+    BlockHeader h;
+    std::memcpy(&h, buffer, sizeof h);
     require(h.bytes == bytes && h.rows == rows && h.dims == dims, "a block has the wrong size");
     require(h.groups <= bytes && h.words <= bytes, "a block's counts exceed its size");
     require(h.cell_rows <= kMaxBlockRows && (h.cell_rows == 0 || dims <= kMostCellDims),
             "a block's cells are too large");
     require(BlockLayout(h).end == bytes, "a block's counts do not match its size");
-    const BlockView view = at(buffer);
+    BlockView view(buffer, h);
+    owner = view.copy_bounds(h, std::move(owner));
     require(view.list_starts[0] == 0 && view.list_starts[dims] == h.groups &&
                 std::is_sorted(view.list_starts, view.list_starts + dims + 1),
             "a block's list offsets are damaged");
@@ -175,6 +170,50 @@ struct BlockView {
       }
     }
     return view;
+  }
+
+  BlockView() = default;
+
+ private:
+  BlockView(const uint8_t* buffer, const BlockHeader& h) : buffer(buffer) {
+    const BlockLayout layout(h);
+    header = reinterpret_cast<const BlockHeader*>(buffer);
+    list_starts = reinterpret_cast<const uint32_t*>(buffer + layout.list_starts);
+    ids = reinterpret_cast<const uint16_t*>(buffer + layout.ids);
+    upper = reinterpret_cast<const BFloat16*>(buffer + layout.upper);
+    lower = reinterpret_cast<const BFloat16*>(buffer + layout.lower);
+    row_starts = reinterpret_cast<const uint32_t*>(buffer + layout.row_starts);
+    row_data = reinterpret_cast<const uint32_t*>(buffer + layout.row_data);
+    levels = reinterpret_cast<const float*>(buffer + layout.levels);
+    order = reinterpret_cast<const uint16_t*>(buffer + layout.order);
+    places = reinterpret_cast<const uint16_t*>(buffer + layout.places);
+    planes = buffer + layout.planes;
+    coarse_planes = buffer + layout.coarse_planes;
+  }
+
+  // Copies the header and what tells where lists and rows lie; returns who keeps the copy and what
+  // `owner` keeps.
+  std::shared_ptr<uint8_t> copy_bounds(const BlockHeader& h, std::shared_ptr<uint8_t> owner) {
+    const uint64_t lists = (uint64_t(h.dims) + 1) * sizeof(uint32_t);
+    const uint64_t starts = (uint64_t(h.rows) + 1) * sizeof(uint32_t);
+    const uint64_t level_bytes = h.cell_rows ? 2 * kLevels * sizeof(float) : 0;
+    const uint64_t numbers = h.cell_rows ? h.rows * sizeof(uint16_t) : 0;
+    const uint64_t bytes = sizeof h + lists + starts + level_bytes + 2 * numbers;
+    std::shared_ptr<uint8_t> copy(new uint8_t[bytes],
+                                  [owner = std::move(owner)](uint8_t* memory) { delete[] memory; });
+    uint8_t* at = copy.get();
+    auto take = [&at](auto*& part, const void* from, uint64_t size) {
+      part = reinterpret_cast<std::decay_t<decltype(part)>>(at);
+      std::memcpy(at, from, size);
+      at += size;
+    };
+    take(header, &h, sizeof h);
+    take(levels, levels, level_bytes);
+    take(list_starts, list_starts, lists);
+    take(row_starts, row_starts, starts);
+    take(order, order, numbers);
+    take(places, places, numbers);
+    return copy;
   }
 };
 

@@ -41,11 +41,27 @@ cdef extern from "python_owner.h" namespace "sparse_embed":
     shared_ptr[uint8_t] python_owner(object) except +
 
 
+cdef extern from "python_errors.h" namespace "sparse_embed":
+    void set_file_changed_error(object)
+    void raise_python()
+
+
+cdef extern from "mapping.h" namespace "sparse_embed":
+    cdef cppclass CppMapping "sparse_embed::Mapping":
+        const uint8_t* data()
+        uint64_t size()
+
+    ctypedef shared_ptr[const CppMapping] MappingPointer "sparse_embed::Mapping::Pointer"
+
+    MappingPointer map_file(int, const char*) except +raise_python
+
+
 cdef extern from "sparse_index.h" namespace "sparse_embed" nogil:
     cdef cppclass BlockHeader:
         uint64_t bytes
 
     cdef cppclass BlockView:
+        const uint8_t* buffer
         const BlockHeader* header
 
     cdef cppclass Blocks:
@@ -68,13 +84,14 @@ cdef extern from "sparse_index.h" namespace "sparse_embed" nogil:
         Ids ids
         uint64_t rows()
         bint living(uint32_t)
+        void require_intact() except +raise_python
 
     vector[int64_t] living_ids(const State&) except +
 
     cdef cppclass Reconstruction:
         Reconstruction(const State&, const int64_t*, size_t) except +
         void write_indptr(int64_t*)
-        void write(int32_t*, float*)
+        void write(int64_t, int32_t*, float*) except +raise_python
 
     cdef cppclass SelectionView "sparse_embed::Selection":
         const int64_t* ids
@@ -110,17 +127,16 @@ cdef extern from "sparse_index.h" namespace "sparse_embed" nogil:
         StatePointer snapshot()
         @staticmethod
         void nbytes(const State&, uint64_t*, uint64_t*, uint64_t*, uint64_t*)
-        uint64_t add(const CsrView&, const int64_t*, uint64_t, size_t) except +
-        void merge(const State&, uint64_t, size_t) except +
-        bint compact(size_t) except +
-        void attach(const uint8_t*, uint64_t, uint64_t, shared_ptr[uint8_t]) except +
+        uint64_t add(const CsrView&, const int64_t*, uint64_t, size_t) except +raise_python
+        void merge(const State&, uint64_t, size_t) except +raise_python
+        void compact(size_t) except +raise_python
+        void attach(const uint8_t*, uint64_t, uint64_t, shared_ptr[uint8_t]) except +raise_python
         void restore(vector[uint64_t], vector[uint64_t], uint64_t, const int64_t*,
-                     const uint32_t*, const uint32_t*, shared_ptr[uint8_t]) except +
-        uint64_t remove(const int64_t*, size_t) except +
-        void search(const Request&, float*, int64_t*) except +
-        RangeResults range_search(const Request&) except +
-        void before_fork()
-        void after_fork(bint) except +
+                     const uint32_t*, const uint32_t*, shared_ptr[uint8_t],
+                     MappingPointer) except +raise_python
+        uint64_t remove(const int64_t*, size_t) except +raise_python
+        void search(const Request&, float*, int64_t*) except +raise_python
+        RangeResults range_search(const Request&) except +raise_python
 
 
 cdef extern from "rerank.h" namespace "sparse_embed" nogil:

@@ -11,9 +11,9 @@ import scipy.sparse
 
 from sparse_embed.common.checks import check_choice, check_number
 from sparse_embed.common.progress import progress_bar
-from sparse_embed.retrieval import _index, batches, forks, index_file, tuning
+from sparse_embed.retrieval import _index, batches, index_file, tuning
 from sparse_embed.retrieval.batches import Batch
-from sparse_embed.retrieval.index_file import MAX_DIMS, MAX_ROWS, MappedFile
+from sparse_embed.retrieval.index_file import MAX_DIMS, MAX_ROWS
 from sparse_embed.retrieval.inputs import (
     MAX_ID,
     Matrix,
@@ -54,11 +54,10 @@ class SparseIndex:
             raise ValueError(f"block_rows={block_rows!r}: expected a power of two, 64 to 32768")
         self._open(_index.SparseIndex(dims, int(block_rows).bit_length() - 1))
 
-    def _open(self, index: _index.SparseIndex, mapped: MappedFile | None = None) -> None:
-        self._index, self._mapped = index, mapped
+    def _open(self, index: _index.SparseIndex) -> None:
+        self._index = index
         self._kernels = _index.KERNELS[0]
         self._way = "cheapest"  # or "cells", "accumulate": what tests compare
-        forks.register(self, index)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies and pickles are the bytes of a file."""
@@ -198,9 +197,7 @@ class SparseIndex:
         are forgotten: to `remove` they are unknown then. New rows still get higher ids by default.
         """
         _check_threads(num_threads)
-        self._check_mapped()
-        if self._index.compact(num_threads):
-            self._mapped = None  # no block lies in the file any longer
+        self._index.compact(num_threads)
 
     def merge(self, other: "SparseIndex", num_threads: int = 1) -> None:
         """Adds the rows of another index, with their ids; `other` stays as it is.
@@ -213,7 +210,6 @@ class SparseIndex:
             raise ValueError(f"other={other!r}: expected a SparseIndex")
         if other.shape[1] != self.shape[1]:
             raise ValueError(f"other has {other.shape[1]} dimensions: expected {self.shape[1]}")
-        other._check_mapped()
         state = other._index.snapshot()
         self._check_room("other", state.rows - state.num_removed)
         self._index.merge(state, MAX_ROWS, num_threads)
@@ -226,7 +222,6 @@ class SparseIndex:
         Raises:
             ValueError: no row has one of the ids.
         """
-        self._check_mapped()
         wanted = id_array("ids", ids)
         indptr, columns, values = self._index.snapshot().reconstruct(wanted)
         return scipy.sparse.csr_array((values, columns, indptr), shape=(len(wanted), self.shape[1]))
@@ -327,12 +322,7 @@ class SparseIndex:
         _check_threads(num_threads)
         csr = canonical_csr("queries", queries, self.shape[1])
         chosen = selection(allowed, forbidden)
-        self._check_mapped()
         return csr, score_floor(threshold), chosen, num_threads, self._kernels, self._way
-
-    def _check_mapped(self) -> None:
-        if self._mapped is not None:
-            self._mapped.check()
 
     def _check_room(self, name: str, rows: int) -> None:
         room = MAX_ROWS - self.shape[0]
@@ -362,11 +352,11 @@ class SparseIndex:
         Args:
             path: a file written by `save`.
             mmap: whether to use the file where it lies, which takes milliseconds and shares memory
-                between processes, rather than to read it. A mapped file must not be changed in
-                place (`cp` over it, or truncating it): a search that finds it changed raises
-                IndexFileError, but a change in the middle of a search can end the process. To
-                rename another file to its place, as `save` does, is safe. With `mmap=False`
-                nothing that happens to the file matters.
+                between processes, rather than to read it. A mapped file should not be changed in
+                place (`cp` over it, or truncating it): calls that read it raise IndexFileError from
+                then on, also those under way, and change nothing. To rename another file to its
+                place, as `save` does, is safe. With `mmap=False` nothing that happens to the file
+                matters.
             verify: whether to compute the checksums of all data; None does so unless `mmap`. The
                 structure of the file is always checked, so that damaged data can give wrong results
                 but never reach outside the file.
@@ -375,7 +365,7 @@ class SparseIndex:
             IndexFileError: (a ValueError) if the file is not a whole, undamaged index file.
         """
         index = cls.__new__(cls)
-        index._open(*index_file.load(path, mmap, not mmap if verify is None else verify))
+        index._open(index_file.load(path, mmap, not mmap if verify is None else verify))
         return index
 
 

@@ -15,7 +15,6 @@ Blocks and ids are used where they lie, so opening a file with `mmap` reads litt
 and ids.
 """
 
-import mmap as mmap_module
 import os
 import struct
 import zlib
@@ -24,9 +23,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sparse_embed.common.failures import DataError
 from sparse_embed.common.files import atomic_path
 from sparse_embed.retrieval import _index
+from sparse_embed.retrieval._index import IndexFileError
 
 MAGIC = b"SPEMBIDX"
 BYTE_ORDER = 0x01020304
@@ -41,19 +40,24 @@ MAX_ROWS = 2**32 - 1  # rows are numbered with 32 bits
 MAX_DIMS = 2**31 - 1
 
 
-class IndexFileError(DataError):
-    """A file that is not a whole, undamaged index file of a known version."""
-
-
 def save(index: _index.SparseIndex, path: str | os.PathLike[str]) -> None:
     """Writes `index` to `path`, which keeps its old content until the new one is complete."""
+    state = index.snapshot()
     with atomic_path(path) as temporary, open(temporary, "wb") as file:
-        for part in parts(index.snapshot()):
-            file.write(part)
+        try:
+            for part in parts(state):
+                file.write(part)
+        except OSError:  # the system does not write pages of a mapped file that are gone
+            state.require_intact()
+            raise
 
 
 def parts(state: _index.Snapshot) -> Iterator[bytes | memoryview]:
-    """Yields the content of an index file, piece by piece."""
+    """Yields the content of an index file, piece by piece.
+
+    Raises:
+        IndexFileError: at the end, if blocks lie in a file that has been changed in place.
+    """
     sections = [memoryview(state.list_lengths).cast("B"), memoryview(state.removed).cast("B")]
     sections += [*state.id_arrays, *state.blocks]
     offset = HEADER.size + ENTRY.size * len(sections) + CHECKSUM.size
@@ -74,50 +78,27 @@ def parts(state: _index.Snapshot) -> Iterator[bytes | memoryview]:
         yield bytes(gap)
         yield section
         written += gap + len(section)
+    state.require_intact()
 
 
-class MappedFile:
-    """A file that is used where it lies, and whether it is still what was opened."""
-
-    def __init__(self, path: str | os.PathLike[str]):
-        self.name = os.fspath(path)
-        self._file = open(path, "rb")  # noqa: SIM115 - closed with this object
-        self._status = self._now()
-
-    def content(self) -> memoryview:
-        """Returns the bytes of the file."""
-        size = self._status[0]
-        if size == 0:
-            raise IndexFileError("the file is empty")
-        access = mmap_module.ACCESS_READ
-        return memoryview(mmap_module.mmap(self._file.fileno(), size, access=access))
-
-    def check(self) -> None:
-        """Raises IndexFileError if the file was written to or cut since it was opened.
-
-        To read a page that is gone would end the process, so this is asked before each search. It
-        costs about two microseconds. A change in the middle of a search is not seen.
-        """
-        if self._now() != self._status:
-            raise IndexFileError(
-                f"{self.name}: the file has been changed in place since it was opened: load it "
-                "again, and replace index files by renaming, as `save` does"
-            )
-
-    def _now(self) -> tuple[int, int]:
-        status = os.fstat(self._file.fileno())
-        return status.st_size, status.st_mtime_ns
-
-
-def load(
-    path: str | os.PathLike[str], mmap: bool, verify: bool
-) -> tuple[_index.SparseIndex, MappedFile | None]:
-    """Opens an index file; see `SparseIndex.load`. Returns the file too, if it is mapped."""
+def load(path: str | os.PathLike[str], mmap: bool, verify: bool) -> _index.SparseIndex:
+    """Opens an index file; see `SparseIndex.load`."""
     try:
-        mapped = MappedFile(path) if mmap else None
-        return open_content(mapped.content() if mapped else _read(path), verify), mapped
+        content = _map(path) if mmap else _read(path)
+        index = open_content(content, verify)
     except IndexFileError as error:
         raise IndexFileError(f"{os.fspath(path)}: {error}") from None
+    index.snapshot().require_intact()
+    return index
+
+
+def _map(path: str | os.PathLike[str]) -> _index.Mapping:
+    changed = (
+        f"{os.fspath(path)}: the file has been changed in place since it was opened, or cannot be "
+        "read any longer: load it again, and replace index files by renaming, as `save` does"
+    )
+    with open(path, "rb") as file:
+        return _index.Mapping(file.fileno(), os.fsencode(changed))
 
 
 def _read(path: str | os.PathLike[str]) -> memoryview:
@@ -146,14 +127,16 @@ class _Header(NamedTuple):
         return [min(size, self.rows - begin) for begin in range(0, self.rows, size)]
 
 
-def open_content(content: memoryview, verify: bool) -> _index.SparseIndex:
+def open_content(source: memoryview | _index.Mapping, verify: bool) -> _index.SparseIndex:
     """Returns the index that the bytes of a file hold; IndexFileError if they hold none."""
+    content = memoryview(source)
     header = _read_header(content)
     sections = _read_sections(content, header, verify)
     rows, first_block = header.rows, 2 + header.id_sections
     if len(sections[0]) != 8 * header.dims or len(sections[1]) not in (0, -(-rows // 64) * 8):
         raise IndexFileError("the counts or the removed rows have the wrong length")
-    removed = np.frombuffer(sections[1], np.uint64)
+    # Copied before they are checked: a mapped file may change at any time.
+    removed = np.frombuffer(sections[1], np.uint64).copy()
     if len(removed) and rows % 64 and int(removed[-1]) >> (rows % 64):
         raise IndexFileError("rows are marked as removed that the index does not have")
     kinds = [np.dtype(kind) for kind in (np.int64, np.uint32, np.uint32)]
@@ -167,9 +150,11 @@ def open_content(content: memoryview, verify: bool) -> _index.SparseIndex:
             index.attach(sections[number], count)
     except ValueError as error:
         raise IndexFileError(f"section {number}: {error}") from None
-    arrays = [np.frombuffer(array, kind) for array, kind in ids]
+    arrays = [np.frombuffer(array, kind).copy() for array, kind in ids]
+    file = source if isinstance(source, _index.Mapping) else None
+    lengths = np.frombuffer(sections[0], np.uint64)
     try:
-        index.restore(np.frombuffer(sections[0], np.uint64), removed, header.next_id, *arrays)
+        index.restore(lengths, removed, header.next_id, *arrays, file)
     except ValueError as error:
         raise IndexFileError(f"the ids are damaged: {error}") from None
     return index

@@ -19,6 +19,7 @@
 #include "block_builder.h"
 #include "csr.h"
 #include "ids.h"
+#include "mapping.h"
 #include "parallel.h"
 
 namespace sparse_embed {
@@ -97,6 +98,7 @@ struct State {
   std::vector<uint64_t> removed;                 // one bit per row, or empty if none was removed
   uint64_t num_removed = 0;
   Ids ids;
+  Mapping::Pointer file;  // in which blocks lie, or null
 
   State(uint64_t dims, uint32_t shift) : list_lengths(dims, 0) {
     blocks.shift = shift;
@@ -104,7 +106,8 @@ struct State {
   }
   State(const State& other)
       : blocks(other.blocks), owners(other.owners), list_lengths(other.list_lengths),
-        removed(other.removed), num_removed(other.num_removed), ids(other.ids) {
+        removed(other.removed), num_removed(other.num_removed), ids(other.ids),
+        file(other.file) {
     see_own_rows();
   }
   State& operator=(const State&) = delete;
@@ -112,6 +115,11 @@ struct State {
   uint64_t rows() const { return blocks.rows(); }
   uint64_t dims() const { return list_lengths.size(); }
   bool living(uint32_t row) const { return !blocks.is_hidden(row); }
+
+  // Throws FileChanged if what has been read from a mapped file may be wrong.
+  void require_intact() const {
+    if (file) file->require_intact();
+  }
 
   // Calls visit(dimension, value) for the non-zeros of a row. A damaged file may have dimensions
   // that the index does not: they are left out.
@@ -259,13 +267,17 @@ class Reconstruction {
     }
   }
 
-  void write(int32_t* indices, float* values) const {
+  // Writes `count` of both, as many as there were; throws if that has changed.
+  void write(int64_t count, int32_t* indices, float* values) const {
+    const int32_t* end = indices + count;
     for (const uint32_t row : rows_) {
       state_.visit(row, [&](uint32_t dim, float value) {
+        if (indices == end) return;  // the file changes
         *indices++ = int32_t(dim);
         *values++ = value;
       });
     }
+    state_.require_intact();
   }
 
  private:

@@ -1,11 +1,9 @@
-"""Sets how many threads NumPy and faiss use in a `with` block, and restores the number after it.
-
-Both keep the number for the whole process: searches that ask for different numbers must not run at
-the same time.
-"""
+"""Sets how many threads NumPy and faiss use in a `with` block, and restores the number after it."""
 
 import contextlib
 import functools
+import os
+import threading
 import warnings
 from collections.abc import Iterator
 
@@ -13,10 +11,12 @@ import threadpoolctl
 
 from sparse_embed.common.checks import check_number
 
+_blas_turn = threading.RLock()
+
 
 @contextlib.contextmanager
 def faiss_threads(count: int) -> Iterator[None]:
-    """Lets faiss use `count` threads inside the block."""
+    """Lets faiss use `count` threads inside the block; OpenMP has a number for each thread."""
     import faiss
 
     check_number("num_threads", count, integer=True, minimum=1)
@@ -32,11 +32,20 @@ def faiss_threads(count: int) -> Iterator[None]:
 def blas_threads(count: int) -> Iterator[None]:
     """Lets NumPy's matrix products use `count` threads inside the block.
 
-    A BLAS that threadpoolctl does not know is left as it is, with a warning.
+    BLAS has one number for the whole process, so one thread at a time is in such a block: others
+    wait for it. A BLAS that threadpoolctl does not know is left as it is, with a warning.
     """
     check_number("num_threads", count, integer=True, minimum=1)
-    with _blas().limit(limits=count):
+    with _blas_turn, _blas().limit(limits=count):
         yield
+
+
+def _after_fork_in_child() -> None:
+    global _blas_turn  # perhaps that of a thread which the child does not have
+    _blas_turn = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 @functools.cache

@@ -68,7 +68,7 @@ class Workspaces {
     std::unique_ptr<Workspace> work_;
   };
 
-  // Around a fork nobody is within the critical section.
+  // For a fork; see forks.h.
   void lock() { mutex_.lock(); }
   void unlock() { mutex_.unlock(); }
 

@@ -332,6 +332,42 @@ def test_a_fork_while_others_search_leaves_a_working_index():
             thread.join()
 
 
+FORKING = """
+import os, threading
+import numpy as np
+from sparse_embed.retrieval import SparseIndex
+
+rows = np.eye(5, dtype=np.float32)
+indexes = [SparseIndex.build(rows) for _ in range(3)]
+failed = []
+
+def fork():
+    for _ in range(20):
+        SparseIndex(5)  # comes and goes while others fork
+        pid = os.fork()
+        if pid == 0:
+            found = [index.search(rows, 1)[1][:, 0].tolist() for index in indexes]
+            indexes[0].add(rows)
+            os._exit(found != [[0, 1, 2, 3, 4]] * 3 or len(indexes[0]) != 10)
+        failed.append(os.waitpid(pid, 0)[1])
+
+threads = [threading.Thread(target=fork) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(len(failed), sum(failed))
+"""
+
+
+def test_threads_may_fork_at_once():
+    done = subprocess.run(
+        [sys.executable, "-c", FORKING], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.split() == ["80", "0"]
+
+
 def pickled(index):
     return pickle.loads(pickle.dumps(index))
 

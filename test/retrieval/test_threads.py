@@ -1,5 +1,8 @@
+import os
+import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 import threadpoolctl
@@ -24,6 +27,72 @@ def test_numpy_gets_as_many_threads_as_are_asked_for():
     with threads.blas_threads(2):
         assert blas_counts() == [2] * len(before)
     assert blas_counts() == before
+
+
+class Block(threading.Thread):
+    """A thread that is in a block of `blas_threads` until it is told to leave."""
+
+    def __init__(self, count):
+        super().__init__(daemon=True)
+        self.count, self.inside, self.may_leave = count, threading.Event(), threading.Event()
+        self.start()
+
+    def run(self):
+        with threads.blas_threads(self.count):
+            self.inside.set()
+            self.may_leave.wait(60)
+
+    def leave(self):
+        self.may_leave.set()
+        self.join()
+
+
+def test_threads_that_want_different_numbers_take_turns():
+    threads._blas.cache_clear()
+    before = blas_counts()
+    if not before:
+        pytest.skip("threadpoolctl does not know NumPy's BLAS")
+    first = Block(5)
+    assert first.inside.wait(60)
+    second = Block(3)
+    second.inside.wait(0.2)  # which it should not be yet
+    assert blas_counts() == [5] * len(before)
+    first.leave()
+    assert second.inside.wait(60)
+    assert blas_counts() == [3] * len(before)
+    second.leave()
+    assert blas_counts() == before
+
+
+def test_a_fork_does_not_wait_for_the_turn_of_a_thread_that_it_has_not():
+    block = Block(1)
+    assert block.inside.wait(60)
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(30)
+        with threads.blas_threads(1):
+            os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    block.leave()
+
+
+def test_faiss_has_a_number_for_each_thread():
+    faiss = pytest.importorskip("faiss")
+    before = faiss.omp_get_max_threads()
+    seen = []
+
+    def work():
+        seen.append(faiss.omp_get_max_threads())
+        with threads.faiss_threads(7):
+            seen.append(faiss.omp_get_max_threads())
+
+    with threads.faiss_threads(5):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        assert faiss.omp_get_max_threads() == 5
+    assert seen == [before, 7]
+    assert faiss.omp_get_max_threads() == before
 
 
 @pytest.mark.parametrize("limit", [threads.blas_threads, threads.faiss_threads])
