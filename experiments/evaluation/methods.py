@@ -16,6 +16,7 @@ import numpy as np
 from sparse_embed import retrieval
 from sparse_embed.common.failures import UsageError
 from sparse_embed.experiments.evaluation.embedding_files import Embeddings, load_flag
+from sparse_embed.experiments.evaluation.records import cut_method
 from sparse_embed.retrieval.megaface import KS
 from sparse_embed.retrieval.metrics import check_unit_norm
 
@@ -175,7 +176,7 @@ def narrow_dense(data: Data) -> Iterator[Method]:
 def sparse(data: Data) -> Iterator[Method]:
     """The inverted index over each file of sparse embeddings: as they are, and cut.
 
-    Each budget of `data.keep` gives a method "<method>_cut". Its rows are cut when its index is
+    Each budget of `data.keep` gives a method of its own. Its rows are cut when its index is
     built, which budgets with as many values per row share; its probes, which are few, at once.
     """
     for path in data.others["sparse"]:
@@ -204,7 +205,7 @@ def sparse(data: Data) -> Iterator[Method]:
             few = _cut(probes, queries)
             yield dataclasses.replace(
                 whole,
-                name=f"{whole.name}_cut",
+                name=cut_method(whole.name),
                 setting={**whole.setting, "keep": rows, **own},
                 build=builds[rows],
                 probes=few,
