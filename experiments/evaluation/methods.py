@@ -183,6 +183,8 @@ def sparse(data: Data) -> Iterator[Method]:
         found = load_beside(data, "sparse", path)
         vectors: Any = found.vectors
         check_unit_norm(f"--sparse={path}", vectors)
+        if found.keep:
+            _check_budgets(data, path, found.keep)
         probes = vectors[: len(data.labels)]
         whole = Method(
             found.method,
@@ -205,11 +207,22 @@ def sparse(data: Data) -> Iterator[Method]:
             few = _cut(probes, queries)
             yield dataclasses.replace(
                 whole,
-                name=cut_method(whole.name),
+                name=whole.name if found.keep else cut_method(whole.name),
                 setting={**whole.setting, "keep": rows, **own},
                 build=builds[rows],
                 probes=few,
                 metrics=functools.partial(_sparse_metrics, vectors, (rows, queries), few),
+            )
+
+
+def _check_budgets(data: Data, path: pathlib.Path, kept: int) -> None:
+    """Raises UsageError unless each budget cuts rows and queries that keep so many already."""
+    for rows, queries in data.keep:
+        if max(rows, queries) >= kept:
+            given = f"{rows}" if rows == queries else f"{rows}:{queries}"
+            raise UsageError(
+                f"--keep={given}: expected fewer values: --sparse={path} was cut to {kept} values "
+                "a row already"
             )
 
 
