@@ -10,6 +10,7 @@ base; later flags override these.
 """
 
 import contextlib
+import errno
 import os
 import pathlib
 import re
@@ -84,7 +85,7 @@ def run(main: Callable[[], int | None]) -> NoReturn:
         except MemoryError as error:
             _fail(MachineError(f"out of memory: {error}".removesuffix(": ")))
         except Exception as error:
-            if type(error).__name__ != "ResourceExhaustedError":  # of TensorFlow: disk or memory
+            if not _is_exhausted(error):
                 raise
             _fail(MachineError(re.sub(r"{{.*?}} ?", "", str(error).partition("\n")[0])))
 
@@ -168,6 +169,14 @@ def _show_help(arguments: list[str], asked: set[str]) -> NoReturn:
                 flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
     app.usage(shorthelp="--helpfull" not in asked, writeto_stdout=True, exitcode=0)
     raise AssertionError("app.usage does not return")
+
+
+def _is_exhausted(error: Exception) -> bool:
+    """Whether TensorFlow, which need not be loaded, lacked disk or memory."""
+    name = type(error).__name__
+    if name == "OutOfRangeError":  # the end of data, too
+        return os.strerror(errno.EFBIG) in str(error)
+    return name == "ResourceExhaustedError"
 
 
 def _fail(failure: Failure) -> NoReturn:

@@ -337,7 +337,7 @@ def test_a_file_that_was_cut_is_evaluated_as_such(files, tmp_path):
     assert [method.name for method in found] == ["flops_cut", "flops_cut"]
     assert [method.setting["keep"] for method in found] == [6, 4]
     again = dataclasses.replace(given, keep=((4, 6),))
-    with pytest.raises(UsageError, match="--keep=4:6: .*identification.npz was cut to 6"):
+    with pytest.raises(UsageError, match=r"--keep=4:6: .*identification.npz was cut to 6"):
         list(methods.sparse(again))
 
 
