@@ -183,12 +183,14 @@ def _fail(failure: Failure) -> NoReturn:
     script = os.path.basename(sys.argv[0]).removesuffix(".py")
     close_bars()
     print(f"{script}: {' '.join(str(failure).split())}", file=sys.stderr)
-    if isinstance(failure, MachineError) or _is_script():
+    if _is_script():
         # At once: a pipeline of tf.data that still reads files may wait for Python for ever, and
-        # on a full disk HDF5 would try to write what it has left, say so, and crash.
-        with contextlib.suppress(OSError):
-            sys.stdout.flush()
-            sys.stderr.flush()
+        # on a full disk HDF5 would try to write what it has left, say so, and crash. What `main`
+        # opened with `with` is closed by now.
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                if stream is not None:  # as it is where the shell has closed it
+                    stream.flush()
         os._exit(failure.exit_code)
     sys.exit(failure.exit_code)
 

@@ -122,6 +122,37 @@ def test_failures_end_the_script_with_their_code_and_one_line(tmp_path, raised, 
     assert (result.returncode, result.stderr, result.stdout) == (code, f"{line}\n", "")
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_failures_need_nobody_to_tell(closed):
+    """Closed streams, which Python has as None, change no exit code."""
+    command = f'exec "$0" -m sparse_embed.experiments.search --k=5 {closed}'
+    done = subprocess.run(
+        ["sh", "-c", command, sys.executable], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("raised", "code"), [("UsageError('x')", 2), ("MachineError('x')", 4)])
+def test_a_program_that_calls_a_script_goes_on(tmp_path, raised, code):
+    """It may have work of its own to save; what it has to do at its end is done."""
+    program = tmp_path / "calling.py"
+    program.write_text(
+        "import atexit\n"
+        "from sparse_embed.flags import app\n"
+        "atexit.register(print, 'ended')\n"
+        "def main():\n"
+        f"    raise app.{raised}\n"
+        "try:\n"
+        "    app.run(main)\n"
+        "except SystemExit as end:\n"
+        "    print(end.code)\n"
+    )
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, f"{code}\nended\n")
+    assert done.stderr == "calling: x\n"
+
+
 def test_a_file_that_may_not_grow_is_of_the_machine(tmp_path):
     """The limit is real: Python ignores the signal, and gets EFBIG."""
     script = tmp_path / "growing.py"
