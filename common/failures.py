@@ -4,7 +4,7 @@ import errno
 
 # The machine's fault, not the user's: what was asked for is right, and can be asked for again.
 _MACHINE = {
-    *(errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS),
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS),
     *(errno.ENOMEM, errno.EMFILE, errno.ENFILE),
 }
 

@@ -57,8 +57,8 @@ _CODES_OUTPUT = flags.DEFINE_string(
 
 def main() -> None:
     """Reads the flags and embeds."""
+    kind = _format()
     run = Run.open(app.existing_path("model_dir", MODEL_DIR.value, holding=RECORD))
-    kind = "saved_model" if USE_SAVED_MODEL.value else ENCODER.value
     sparse = run.is_sparse and not _FEATURES.value
     output = app.writable_file("output", OUTPUT.value, ".npz" if sparse else ".npy")
     keep = _budget(run)
@@ -97,6 +97,18 @@ def main() -> None:
         embedding_files.save(codes_output, dataclasses.replace(result, vectors=codes))
     rows, dim = result.vectors.shape
     print(f"{output}: {rows} rows of {dim} dimensions, {len(np.unique(result.labels))} classes")
+
+
+def _format() -> str:
+    """Returns the format of the encoder; UsageError if two flags name different ones."""
+    if not USE_SAVED_MODEL.value:
+        return ENCODER.value
+    if ENCODER.present and ENCODER.value != "saved_model":
+        raise UsageError(
+            f"--encoder={ENCODER.value}: expected saved_model beside --saved_model, or one of the "
+            "two flags"
+        )
+    return "saved_model"
 
 
 def _budget(run: Run) -> int | None:

@@ -10,6 +10,7 @@ base; later flags override these.
 """
 
 import contextlib
+import errno
 import os
 import pathlib
 import re
@@ -84,7 +85,7 @@ def run(main: Callable[[], int | None]) -> NoReturn:
         except MemoryError as error:
             _fail(MachineError(f"out of memory: {error}".removesuffix(": ")))
         except Exception as error:
-            if type(error).__name__ != "ResourceExhaustedError":  # of TensorFlow: disk or memory
+            if not _is_exhausted(error):
                 raise
             _fail(MachineError(re.sub(r"{{.*?}} ?", "", str(error).partition("\n")[0])))
 
@@ -170,16 +171,26 @@ def _show_help(arguments: list[str], asked: set[str]) -> NoReturn:
     raise AssertionError("app.usage does not return")
 
 
+def _is_exhausted(error: Exception) -> bool:
+    """Whether TensorFlow, which need not be loaded, lacked disk or memory."""
+    name = type(error).__name__
+    if name == "OutOfRangeError":  # the end of data, too
+        return os.strerror(errno.EFBIG) in str(error)
+    return name == "ResourceExhaustedError"
+
+
 def _fail(failure: Failure) -> NoReturn:
     script = os.path.basename(sys.argv[0]).removesuffix(".py")
     close_bars()
     print(f"{script}: {' '.join(str(failure).split())}", file=sys.stderr)
-    if isinstance(failure, MachineError) or _is_script():
+    if _is_script():
         # At once: a pipeline of tf.data that still reads files may wait for Python for ever, and
-        # on a full disk HDF5 would try to write what it has left, say so, and crash.
-        with contextlib.suppress(OSError):
-            sys.stdout.flush()
-            sys.stderr.flush()
+        # on a full disk HDF5 would try to write what it has left, say so, and crash. What `main`
+        # opened with `with` is closed by now.
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                if stream is not None:  # as it is where the shell has closed it
+                    stream.flush()
         os._exit(failure.exit_code)
     sys.exit(failure.exit_code)
 

@@ -18,6 +18,7 @@ from sparse_embed.common.arrays import read_npy, read_npz
 from sparse_embed.common.failures import DataError, UsageError
 from sparse_embed.common.files import atomic_path, unfinished
 from sparse_embed.common.reading import Content, read_json, reading
+from sparse_embed.experiments.evaluation.records import cut_method
 from sparse_embed.flags.train_config import TrainConfig
 
 _EXPECTED = "an embedding file, as `embed` writes it"
@@ -49,14 +50,21 @@ class Embeddings:
     @property
     def method(self) -> str:
         """Name of the method in records: that of `config`, or else "sparse" or "dense"."""
+        whole = "sparse" if self.is_sparse else "dense"
         if self.config is not None:
-            return self.config.method
-        return "sparse" if self.is_sparse else "dense"
+            whole = self.config.method
+        return whole if self.keep is None else cut_method(whole)
 
     @property
     def setting(self) -> dict[str, Any]:
         """The setting that tells apart the points of the method's curve in records."""
-        return self.config.setting if self.config else {"dims": int(self.vectors.shape[1])}
+        whole = self.config.setting if self.config else {"dims": int(self.vectors.shape[1])}
+        return whole if self.keep is None else {**whole, "keep": self.keep}
+
+    @property
+    def keep(self) -> int | None:
+        """How many of its largest values each row was cut to; None if to none."""
+        return self.provenance.get("keep")
 
     @property
     def seed(self) -> int:
@@ -179,6 +187,8 @@ def _check(path: pathlib.Path, found: Embeddings) -> None:
         if not isinstance(found.provenance, dict):
             raise ValueError("its provenance is no JSON object")
         found.config  # noqa: B018 - it can be read
+        if found.keep is not None and (type(found.keep) is not int or found.keep < 1):
+            raise ValueError(f"keep is {str(found.keep)[:40]!r}, no integer >= 1")
 
 
 def load_flag(flag: str, path: pathlib.Path, sparse: bool | None = None) -> Embeddings:

@@ -170,7 +170,7 @@ class Parts:
             return Outcome(number, 0, failed, 0.0)
         try:
             found = embedding_files.load(self.path(number))
-        except (DataError, OSError):
+        except (DataError, FileNotFoundError):  # any other error of the system will go away
             return None
         if (found.provenance.get("part"), found.provenance.get("work")) != (number, self._mark):
             return None

@@ -16,6 +16,7 @@ import numpy as np
 from sparse_embed import retrieval
 from sparse_embed.common.failures import UsageError
 from sparse_embed.experiments.evaluation.embedding_files import Embeddings, load_flag
+from sparse_embed.experiments.evaluation.records import cut_method
 from sparse_embed.retrieval.megaface import KS
 from sparse_embed.retrieval.metrics import check_unit_norm
 
@@ -175,13 +176,15 @@ def narrow_dense(data: Data) -> Iterator[Method]:
 def sparse(data: Data) -> Iterator[Method]:
     """The inverted index over each file of sparse embeddings: as they are, and cut.
 
-    Each budget of `data.keep` gives a method "<method>_cut". Its rows are cut when its index is
+    Each budget of `data.keep` gives a method of its own. Its rows are cut when its index is
     built, which budgets with as many values per row share; its probes, which are few, at once.
     """
     for path in data.others["sparse"]:
         found = load_beside(data, "sparse", path)
         vectors: Any = found.vectors
         check_unit_norm(f"--sparse={path}", vectors)
+        if found.keep:
+            _check_budgets(data, path, found.keep)
         probes = vectors[: len(data.labels)]
         whole = Method(
             found.method,
@@ -204,11 +207,22 @@ def sparse(data: Data) -> Iterator[Method]:
             few = _cut(probes, queries)
             yield dataclasses.replace(
                 whole,
-                name=f"{whole.name}_cut",
+                name=whole.name if found.keep else cut_method(whole.name),
                 setting={**whole.setting, "keep": rows, **own},
                 build=builds[rows],
                 probes=few,
                 metrics=functools.partial(_sparse_metrics, vectors, (rows, queries), few),
+            )
+
+
+def _check_budgets(data: Data, path: pathlib.Path, kept: int) -> None:
+    """Raises UsageError unless each budget cuts rows and queries that keep so many already."""
+    for rows, queries in data.keep:
+        if max(rows, queries) >= kept:
+            given = f"{rows}" if rows == queries else f"{rows}:{queries}"
+            raise UsageError(
+                f"--keep={given}: expected fewer values: --sparse={path} was cut to {kept} values "
+                "a row already"
             )
 
 

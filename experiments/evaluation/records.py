@@ -7,8 +7,10 @@ can be computed again. A *figure* is a picture of records. Keys:
     name               of the files
     experiment         "megaface", "verification", "cifar100", "activations" or "gallery"
     data               which data it was measured on, such as "glyphs"
-    method             a regularizer ("flops", "l1"), a baseline ("dense", "pca", ...) or "sdh"
-    setting            tells apart the points of its curve: {"weight": 30}, {"bits": 256}
+    method             a regularizer ("flops", "l1"), a baseline ("dense", "pca", ...) or "sdh";
+                       "<method>_cut" if rows were cut to their largest values
+    setting            tells apart the points of its curve: {"weight": 30}, {"bits": 256}; `keep` is
+                       how many values cut rows keep, `keep_queries` queries if another number
     seed               of the training run of the encoder, or of the dense encoder of a baseline
     reranked           whether a shortlist was re-ranked with dense embeddings (megaface)
     recall_at_<k>, authors_recall_at_<k>, accuracy, val_at_far_<f>, precision_at_<k>_train, ...
@@ -28,7 +30,7 @@ import hashlib
 import json
 import pathlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -40,6 +42,7 @@ from sparse_embed.common.provenance import provenance
 from sparse_embed.common.reading import read_json, reading
 
 Record = dict[str, Any]
+_CUT = "_cut"  # ends the names of methods whose rows were cut
 _EXPECTED = "an evaluation record"
 _KINDS = {"name": str, "experiment": str, "data": str, "method": str, "setting": dict}
 _HARDWARE = ("processor", "cores")
@@ -52,6 +55,21 @@ def record_name(key: Record, *more: Any) -> str:
     seed = [f"seed={key['seed']}"] if "seed" in key else []
     parts = [key["experiment"], key["data"], *size, key["method"], *setting, *seed, *more]
     return re.sub(r"[^A-Za-z0-9._=-]+", "_", "-".join(str(part) for part in parts if part != ""))
+
+
+def is_cut(record: Mapping[str, Any]) -> bool:
+    """Whether rows were cut to their largest values; its setting says how many they keep."""
+    return "keep" in record["setting"]
+
+
+def cut_method(trained: str) -> str:
+    """Returns the name of a method whose encoders are cut."""
+    return trained + _CUT
+
+
+def trained_method(cut: str) -> str:
+    """Returns the method whose encoders were cut: `cut_method` undone."""
+    return cut.removesuffix(_CUT)
 
 
 def update(

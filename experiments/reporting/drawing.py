@@ -1,5 +1,6 @@
 """How figures look: style, colours and markers of methods, panels, files."""
 
+import dataclasses
 import io
 import logging
 import pathlib
@@ -13,6 +14,7 @@ from matplotlib.figure import Figure
 
 from sparse_embed.common.files import atomic_path
 from sparse_embed.common.looks import Look
+from sparse_embed.experiments.evaluation.records import trained_method
 from sparse_embed.experiments.reporting.intervals import Interval
 from sparse_embed.experiments.reporting.selection import Item, by_architecture
 from sparse_embed.retrieval import BASELINES
@@ -41,14 +43,23 @@ OTHER_LOOKS = {
 
 
 def look(method: str) -> Look:
-    """Returns how a method is shown; one that is in no table gets its own name, in grey."""
+    """Returns how a method is shown; one that is in no table gets its own name, in grey.
+
+    Encoders that were cut look as they do whole where they have no look of their own.
+    """
     from sparse_embed.losses import REGULARIZERS  # imports TensorFlow
 
     if method in REGULARIZERS:
         return REGULARIZERS[method].look
     if method in BASELINES:
         return BASELINES[method].look
-    return OTHER_LOOKS.get(method, Look(method, "#7F7F7F", "h"))
+    if method in OTHER_LOOKS:
+        return OTHER_LOOKS[method]
+    trained = trained_method(method)
+    if trained != method and (trained in REGULARIZERS or trained in OTHER_LOOKS):
+        whole = look(trained)
+        return dataclasses.replace(whole, label=f"{whole.label}, largest values only")
+    return Look(method, "#7F7F7F", "h")
 
 
 def methods(records: Sequence[Item]) -> Iterator[tuple[str, Look]]:

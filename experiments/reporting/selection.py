@@ -15,10 +15,9 @@ import numpy as np
 
 from sparse_embed.common.arrays import read_npz
 from sparse_embed.experiments.evaluation import records as record_files
-from sparse_embed.experiments.evaluation.records import Record
+from sparse_embed.experiments.evaluation.records import Record, is_cut
 from sparse_embed.experiments.reporting import study
 
-CUT = ("flops_cut", "l1_cut")  # encoders whose rows were cut to their largest values
 RECORDS = "records"  # folder of an architecture
 TIME = "milliseconds_per_query"
 
@@ -141,7 +140,7 @@ def needed(records: Sequence[Item], what: str, **wanted: Any) -> list[Item]:
 
 def sparse_identification(records: list[Record], **wanted: Any) -> list[Record]:
     """Returns identification by codes that were trained sparse; NotMeasured if there is none."""
-    sparse = [r for r in records if "suboptimality_ratio" in r and r["method"] not in CUT]
+    sparse = [r for r in records if "suboptimality_ratio" in r and not is_cut(r)]
     return needed(sparse, "identification by sparse codes", experiment="megaface", **wanted)
 
 

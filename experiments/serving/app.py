@@ -93,6 +93,7 @@ class _Service:
     def __init__(self, collection: Collection, limits: Limits, metrics: Metrics):
         self.collection, self.limits, self.metrics = collection, limits, metrics
         self.batcher: Batcher[answers.Query] | None = None
+        self.probe: asyncio.Task[Any] | None = None  # of the shards' health, while it runs
 
     @contextlib.asynccontextmanager
     async def lifespan(self, app: FastAPI) -> AsyncIterator[None]:
@@ -146,11 +147,28 @@ class _Service:
         if self.batcher is None or not self.batcher.is_alive:
             return "The worker that searches has ended: start the service again."
         if hasattr(self.collection.index, "health"):
-            shards = await asyncio.to_thread(self.collection.index.health, _HEALTH_SECONDS)
-            away = [shard for shard in shards if not shard.ok]
+            away = [shard for shard in await self._health() if not shard.ok]
             if away:
                 return f"{away[0].name} does not answer: {away[0].reason}."
         return None
+
+    async def _health(self) -> Any:
+        """Asks the shards how they do, unless they are being asked: then all wait for that answer.
+
+        A shard that does not answer thus holds one thread, however many ask, of those that queries
+        need too.
+        """
+        if self.probe is None:
+            self.probe = asyncio.ensure_future(
+                asyncio.to_thread(self.collection.index.health, _HEALTH_SECONDS)
+            )
+            self.probe.add_done_callback(self._probe_is_over)
+        return await asyncio.shield(self.probe)
+
+    def _probe_is_over(self, probe: "asyncio.Task[Any]") -> None:
+        self.probe = None
+        if not probe.cancelled():
+            probe.exception()  # nobody may be there any more to be told
 
     async def answer(self, query: answers.Query, start: float, decoding: float = 0) -> Any:
         """Has a query answered beside others, and returns a `schema.Answer`."""

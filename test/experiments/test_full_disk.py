@@ -1,5 +1,6 @@
 """A disk that fills up: one line, exit code 4, and what was finished before is whole."""
 
+import resource
 import shlex
 import shutil
 import subprocess
@@ -75,22 +76,47 @@ def test_embeddings(small_disk, vectors, tmp_path):
     assert (small_disk("1m", embed, old) / "rows.npz").read_bytes() == b"old"
 
 
-def test_shards(small_disk, tmp_path):
+@pytest.fixture
+def photos(tmp_path):
+    """Eight images of noise, 12 KiB each."""
     rng = np.random.default_rng(0)
     for number in range(8):
         file = tmp_path / "photos" / f"{number % 2}" / f"{number}.png"
         file.parent.mkdir(parents=True, exist_ok=True)
         pixels = rng.integers(0, 256, (64, 64, 3), dtype=np.uint8)
         file.write_bytes(tf.io.encode_png(pixels).numpy())
+    return tmp_path / "photos"
+
+
+def test_shards(small_disk, photos, tmp_path):
     after = small_disk(
         "72k",
-        f"prepare_data --data_dir={tmp_path}/photos --dataset=image_folder --num_shards=4 "
+        f"prepare_data --data_dir={photos} --dataset=image_folder --num_shards=4 "
         f"--shards_dir={tmp_path}/disk",
     )
     whole = [path for path in after.iterdir() if path.suffix == ".tfrecord"]
     assert 0 < len(whole) < 4
     for path in whole:
         assert sum(1 for _ in tf.data.TFRecordDataset(str(path))) == 2
+
+
+def test_tensorflow_may_not_let_a_file_grow(photos, tmp_path):
+    """It calls this an end of data, not a lack of disk."""
+    folder = tmp_path / "shards"
+    flags = f"--data_dir={photos} --dataset=image_folder --num_shards=4 --shards_dir={folder}"
+    module = ["-m", "sparse_embed.experiments.prepare_data", *flags.split()]
+    done = subprocess.run(
+        [sys.executable, *module],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (15_000, 15_000)),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 4, done.stderr
+    assert "Traceback" not in done.stderr
+    last = done.stderr.strip().replace("\r", "\n").splitlines()[-1]
+    assert last.startswith(f"prepare_data: {folder}")
+    assert last.endswith("File too large")
+    assert not list(folder.glob("*.tfrecord"))
 
 
 def test_report(small_disk, recorded_run, tmp_path):

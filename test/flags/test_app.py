@@ -1,5 +1,6 @@
 """Mistakes on the command line of the real scripts: one line, exit code 2, no traceback."""
 
+import os
 import subprocess
 import sys
 
@@ -35,6 +36,8 @@ def run(script, *arguments):
             ["--rerank_model_dir={file}", "encoder.keras"],
         ),
         ("embed", ["--model_dir={nowhere}"], ["--model_dir={nowhere}", "train.json"]),
+        ("embed", ["--saved_model", "--encoder=litert"], ["--saved_model", "--encoder=litert"]),
+        ("embed", ["--saved_model", "--encoder=keras"], ["--saved_model", "--encoder=keras"]),
         ("search", ["--database={nowhere}"], ["--database={nowhere}", "exists"]),
         ("search", ["--database={file}"], ["--database={file}", "expected an embedding file"]),
         ("search", ["--threshold=0.5"], ["--threshold=0.5", "shortlist", "--dense_database"]),
@@ -117,6 +120,57 @@ def test_failures_end_the_script_with_their_code_and_one_line(tmp_path, raised, 
     )
     result = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
     assert (result.returncode, result.stderr, result.stdout) == (code, f"{line}\n", "")
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_failures_need_nobody_to_tell(closed):
+    """Closed streams, which Python has as None, change no exit code."""
+    command = f'exec "$0" -m sparse_embed.experiments.search --k=5 {closed}'
+    done = subprocess.run(
+        ["sh", "-c", command, sys.executable], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("raised", "code"), [("UsageError('x')", 2), ("MachineError('x')", 4)])
+def test_a_program_that_calls_a_script_goes_on(tmp_path, raised, code):
+    """It may have work of its own to save; what it has to do at its end is done."""
+    program = tmp_path / "calling.py"
+    program.write_text(
+        "import atexit\n"
+        "from sparse_embed.flags import app\n"
+        "atexit.register(print, 'ended')\n"
+        "def main():\n"
+        f"    raise app.{raised}\n"
+        "try:\n"
+        "    app.run(main)\n"
+        "except SystemExit as end:\n"
+        "    print(end.code)\n"
+    )
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, f"{code}\nended\n")
+    assert done.stderr == "calling: x\n"
+
+
+def test_a_file_that_may_not_grow_is_of_the_machine(tmp_path):
+    """The limit is real: Python ignores the signal, and gets EFBIG."""
+    script = tmp_path / "growing.py"
+    script.write_text(
+        "import resource\n"
+        "from sparse_embed.common.files import atomic_path\n"
+        "from sparse_embed.flags import app\n"
+        "def main():\n"
+        "    resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))\n"
+        "    with atomic_path('rows.bin') as temporary:\n"
+        "        temporary.write_bytes(bytes(10_000))\n"
+        "app.run(main)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (4, "growing: rows.bin: File too large\n")
+    assert os.listdir(tmp_path) == ["growing.py"]
 
 
 def test_what_main_returns_is_the_exit_code(tmp_path):

@@ -7,7 +7,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from sparse_embed.experiments.evaluation.records import Record
+from sparse_embed.experiments.evaluation.records import Record, is_cut
 from sparse_embed.experiments.reporting import drawing, measures, selection
 from sparse_embed.experiments.reporting.selection import TIME, Group
 
@@ -41,7 +41,7 @@ def draw(records: list[Record]) -> Figure:
                 draw_curve(
                     axis,
                     curve,
-                    ("--" if method in selection.CUT else "-") + look.marker,
+                    ("--" if is_cut(curve[0]) else "-") + look.marker,
                     color=look.colour,
                     label="_nolegend_" if number else look.label,
                     markersize=11 if method == "dense" else 6,
@@ -56,10 +56,11 @@ def draw(records: list[Record]) -> Figure:
 
 def curves(found: list[Group]) -> list[list[Group]]:
     """Returns the settings of a method as curves: one, but one per encoder that was cut."""
-    if found[0]["method"] not in selection.CUT:
-        return [found]
-    runs = sorted({str(group["setting"].get("run")) for group in found})
-    return [[g for g in found if str(g["setting"].get("run")) == run] for run in runs]
+    whole = [group for group in found if not is_cut(group)]
+    runs: dict[str, list[Group]] = {}
+    for group in filter(is_cut, found):
+        runs.setdefault(str(group["setting"].get("run")), []).append(group)
+    return [curve for curve in (whole, *(runs[run] for run in sorted(runs))) if curve]
 
 
 def draw_curve(axis: Any, curve: list[Group], line: str, **look: Any) -> None:

@@ -10,29 +10,31 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from sparse_embed.experiments.evaluation.records import Record
+from sparse_embed.experiments.evaluation.records import Record, is_cut, trained_method
 from sparse_embed.experiments.reporting import drawing, measures, selection
 from sparse_embed.experiments.reporting.figures.tradeoff import describe
-from sparse_embed.experiments.reporting.selection import CUT, Group
+from sparse_embed.experiments.reporting.selection import Group, Item, NotMeasured
 
 ROWS = ((False, "sparse alone"), (True, "re-ranked"))
 BUDGET = ("keep", "keep_queries")
+COMPARED = ("flops", "l1")  # shown as they were trained, even if the encoders of one were not cut
 
 
 def points(records: list[Record]) -> list[Group]:
     """Returns the groups shown, by rising cost."""
     found = selection.select(records, experiment="megaface")
-    cut = selection.needed(found, "rows cut to their largest values", method=CUT)
-    trained = tuple(_trained(method) for method in CUT)
-    shown = selection.most_seeds(
-        selection.select(found, method=(*trained, *CUT)), *selection.values(cut, "method")
-    )
+    cut = list(filter(is_cut, found))
+    if not cut:
+        raise NotMeasured("this run has no record of rows cut to their largest values")
+    trained = {*COMPARED, *map(_trained, cut)}
+    kept = [record for record in found if _trained(record) in trained]
+    shown = selection.most_seeds(kept, *selection.values(cut, "method"))
     return sorted(selection.groups(shown), key=lambda group: group["flops_per_row"])
 
 
-def _trained(method: str) -> str:
-    """Returns the method whose encoders were cut."""
-    return method.removesuffix("_cut")
+def _trained(record: Item) -> str:
+    """Returns the method of the encoder, cut or not."""
+    return trained_method(record["method"]) if is_cut(record) else record["method"]
 
 
 def draw(records: list[Record]) -> Figure:
@@ -43,11 +45,11 @@ def draw(records: list[Record]) -> Figure:
     for row, (reranked, word) in zip(axes, ROWS, strict=True):
         for axis, architecture in zip(row, architectures, strict=True):
             part = selection.select(shown, architecture=architecture, reranked=reranked)
-            for method in CUT:
-                look = drawing.look(_trained(method))
-                trained = selection.select(part, method=_trained(method))
+            for method, look in drawing.methods([{"method": _trained(group)} for group in part]):
+                same = [group for group in part if _trained(group) == method]
+                trained = [group for group in same if not is_cut(group)]
                 _draw_curve(axis, trained, f"-{look.marker}", look.colour, look.label)
-                cut = selection.select(part, method=method)
+                cut = list(filter(is_cut, same))
                 trained_at = sorted({_trained_at(group["setting"]) for group in cut})
                 for encoder, fewer, curve in _curves(cut):
                     ends = [group for group in trained if group["setting"] == encoder]
@@ -68,10 +70,11 @@ def draw(records: list[Record]) -> Figure:
 
 
 def _trained_at(setting: dict[str, Any]) -> tuple[str, float]:
-    """Returns what decided the sparsity of an encoder: "weight" or "F", and its value."""
-    if "weight" in setting:
-        return "weight", setting["weight"]
-    return "F", setting["target_flops"]
+    """Returns what tells an encoder from others of its method, such as "weight", and its value."""
+    for key, name in (("weight", "weight"), ("target_flops", "F")):
+        if key in setting:
+            return name, setting[key]
+    return "dims", setting["dims"]  # of an encoder without a regularizer
 
 
 def _curves(cut: list[Group]) -> Iterator[tuple[dict[str, Any], bool, list[Group]]]:

@@ -134,6 +134,7 @@ def sparse_arrays(**changes):
         ({"provenance": "{"}, "expected an embedding file"),
         ({"provenance": "[1]"}, "no JSON object"),
         ({"provenance": '{"train": {"model": 3}}'}, "ModelConfig is a mapping, not int"),
+        ({"provenance": '{"keep": "few"}'}, "keep is 'few', no integer >= 1"),
         ({"provenance": np.array(["{}", "{}"])}, "expected an embedding file"),
     ],
 )

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import pathlib
+import resource
 import signal
 import subprocess
 import sys
@@ -159,6 +160,22 @@ def test_a_part_may_fail_as_a_whole_but_not_all_of_them(run_folder, tmp_path):
     work = Work(run_folder, tmp_path / "b", image_folder=none, part_examples=256)
     with pytest.raises(Failure, match=r"all 4 examples failed, such as .*00000\.png"):
         embed_missing(work)
+
+
+def test_a_part_that_cannot_be_read_now_is_not_taken_for_absent(run_folder, images, tmp_path):
+    """Too many files are open: to embed it again would cost much, and hide why."""
+    parts = Parts(Work(run_folder, tmp_path, image_folder=images, part_examples=8, count=16))
+    parts.open_folder()
+    parts.embed(1)
+    assert parts.outcome(1).rows == 8
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            parts.outcome(1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert parts.outcome(1).rows == 8
 
 
 def test_without_the_extra_one_line_names_it(run_folder, monkeypatch, tmp_path):

@@ -1,5 +1,6 @@
 """The real scripts on embeddings of a moment: records, what is measured again, mistakes."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import pytest
 import scipy.sparse
 
 from sparse_embed import retrieval
+from sparse_embed.common.failures import UsageError
 from sparse_embed.experiments.evaluation import embedding_files, methods, records
 from sparse_embed.experiments.evaluation.embedding_files import Embeddings
 from sparse_embed.retrieval import (
@@ -318,6 +320,25 @@ def test_indexes_of_budgets_are_built_when_needed(files, monkeypatch):
     assert calls[2:] == [(3060, 4)]
     assert indexes[1] is indexes[2]
     assert indexes[0].nbytes > indexes[1].nbytes
+
+
+def test_a_file_that_was_cut_is_evaluated_as_such(files, tmp_path):
+    """As `embed --keep` writes it; cut further it has the records of the whole rows cut so."""
+    whole = embedding_files.load(files["flops"][0])
+    path = tmp_path / "flops" / "identification.npz"
+    path.parent.mkdir()
+    few = keep_largest(whole.vectors, 6, unit_norm=True)
+    note = {**whole.provenance, "keep": 6}
+    embedding_files.save(path, Embeddings(few, whole.labels, note))
+    data = {"dense": methods.load("dense", files["dense"][0], DISTRACTORS), "k": 10}
+    shared = {"path": files["dense"][0], "threshold": 0.25, "num_threads": 1}
+    given = methods.Data(**data, **shared, others={"sparse": [path]}, keep=((4, 4),))
+    found = list(methods.sparse(given))
+    assert [method.name for method in found] == ["flops_cut", "flops_cut"]
+    assert [method.setting["keep"] for method in found] == [6, 4]
+    again = dataclasses.replace(given, keep=((4, 6),))
+    with pytest.raises(UsageError, match=r"--keep=4:6: .*identification.npz was cut to 6"):
+        list(methods.sparse(again))
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from sparse_embed.experiments.reporting.figures import (
     trajectory,
     truncation,
 )
+from sparse_embed.losses import REGULARIZERS
 
 
 @pytest.fixture(scope="module")
@@ -173,6 +174,42 @@ def test_truncation_shows_each_budget_of_an_encoder(run):
     assert len(bands) == 3
     assert "3 seeds" in truncation.caption(run)
     assert "bands 95% intervals" in truncation.caption(run)
+
+
+def renamed(run, method, **setting):
+    """The rows that were cut, as if another encoder had made them."""
+
+    def other(record):
+        own = {key: value for key, value in record["setting"].items() if key != "weight"}
+        return {**record, "method": method, "setting": {**(setting or record["setting"]), **own}}
+
+    return [other(r) if "keep" in r["setting"] else r for r in run]
+
+
+def test_encoders_of_any_regularizer_are_shown_cut(run):
+    """Dashed, a curve per encoder, and not among those that were trained sparse."""
+    found = renamed(run, "df_flops_cut")
+    df_flops = REGULARIZERS["df_flops"].look.label
+    drawn = {line.get_label(): line for line in tradeoff.draw(found).axes[0].get_lines()}
+    assert drawn[f"{df_flops}, largest values only"].get_linestyle() == "--"
+    assert drawn["l1"].get_linestyle() == "-"
+    assert not [label for label in lines(suboptimality.draw(found)) if "largest" in label]
+    label = f"{df_flops}, largest values of weight 10"
+    whole = [
+        {**r, "method": "df_flops", "flops_per_row": 2.0}
+        for r in selection.select(run, experiment="megaface", method="flops")
+    ]
+    drawn = lines(truncation.draw(found + whole))
+    assert set(drawn) == {label, df_flops, "relaxed FLOPs (ours)", "l1"}
+    np.testing.assert_allclose(drawn[label][1], [0.88, 0.92, 0.93])
+
+
+def test_encoders_without_a_known_regularizer_are_shown_cut(run):
+    found = renamed(run, "sparse_cut", dims=64)
+    assert "sparse, largest values only" in lines(tradeoff.draw(found))
+    assert len(lines(truncation.draw(found))["sparse, largest values of dims 64"][0]) == 2
+    own = lines(tradeoff.draw(renamed(run, "of_a_user_cut")))
+    assert "of_a_user_cut" in own
 
 
 def with_targets(run):

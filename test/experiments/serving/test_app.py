@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import contextlib
+import dataclasses
 import importlib.util
 import io
 import json
@@ -273,6 +274,47 @@ def test_a_full_queue_and_a_slow_answer_are_told(serve):
             assert (answer.headers.get("retry-after") == "1") == (answer.status_code == 503)
         assert client.get("/health").status_code == 200
         assert found(client.post("/search/vector", json=query)) == [(4, 0.5)]
+
+
+class Unreachable:
+    """An index with a shard that does not answer until it may; it counts who asks for it."""
+
+    def __init__(self, index):
+        self._index = index
+        self.may_answer = threading.Event()
+        self.all_have_asked = threading.Event()
+        self._asked = 0
+
+    def __getattr__(self, name):
+        return getattr(self._index, name)
+
+    @property
+    def health(self):
+        self._asked += 1
+        if self._asked >= 40:
+            self.all_have_asked.set()
+        return self._health
+
+    def _health(self, timeout):
+        assert self.may_answer.wait(120)
+        return []
+
+
+def test_no_query_waits_for_a_shard_that_readiness_waits_for(serve, collection, photo):
+    index = Unreachable(collection.index)
+    with (
+        serve(dataclasses.replace(collection, index=index), Limits(seconds=60)) as client,
+        concurrent.futures.ThreadPoolExecutor(40) as pool,
+    ):
+        asked = [pool.submit(client.get, "/ready") for _ in range(40)]
+        assert index.all_have_asked.wait(60)
+        try:
+            answer = client.post("/search/image", params={"k": 1}, content=photo)
+            assert not any(one.done() for one in asked)
+        finally:
+            index.may_answer.set()
+        assert [number for number, _ in found(answer)] == [27]
+        assert {one.result().status_code for one in asked} == {200}
 
 
 def test_metrics_count_requests_stages_and_batches(client, photo):
