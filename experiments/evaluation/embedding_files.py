@@ -17,7 +17,7 @@ import scipy.sparse
 from sparse_embed.common.arrays import read_npy, read_npz
 from sparse_embed.common.failures import DataError, UsageError
 from sparse_embed.common.files import atomic_path, unfinished
-from sparse_embed.common.reading import Content, read_json, reading
+from sparse_embed.common.reading import Content, parse_json, read_json, reading
 from sparse_embed.flags.train_config import TrainConfig
 
 _EXPECTED = "an embedding file, as `embed` writes it"
@@ -107,7 +107,7 @@ def load(path: pathlib.Path) -> Embeddings:
     if path.suffix == ".npz":
         vectors, more = read_csr(path, ("labels", "provenance"))
         with reading(path, _EXPECTED):
-            note = json.loads(more["provenance"].item())
+            note = parse_json(more["provenance"].item())
         found = Embeddings(vectors, more["labels"], note)
     else:
         found = _load_dense(path)
