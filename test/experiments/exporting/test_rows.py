@@ -119,7 +119,7 @@ DEEP = "[" * 100 + "]" * 100
 )
 def test_what_databases_refuse_is_named_before_anything_is_sent(tmp_path, value, told):
     path = tmp_path / "payload.jsonl"
-    path.write_text('{"a": 1}\n{"a": {"b": [1.5, %s]}}\n' % value)
+    path.write_text('{"a": 1}\n{"a": {"b": [1.5, ' + value + "]}}\n")
     with pytest.raises(DataError, match=r"payload\.jsonl: line 2: ") as caught:
         read_payloads(path)
     assert told in str(caught.value)
