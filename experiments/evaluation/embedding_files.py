@@ -19,6 +19,7 @@ from sparse_embed.common.failures import DataError, UsageError
 from sparse_embed.common.files import atomic_path, unfinished
 from sparse_embed.common.reading import Content, parse_json, read_json, reading
 from sparse_embed.flags.train_config import TrainConfig
+from sparse_embed.retrieval.inputs import canonical_csr
 
 _EXPECTED = "an embedding file, as `embed` writes it"
 _KINDS = {"data": "fiub", "indices": "iu", "indptr": "iu", "shape": "iu"}
@@ -146,7 +147,7 @@ def read_csr(
             raise ValueError(f"a matrix of shape {shape}, with 1 to {_MOST_DIMS} columns expected")
         parts = (arrays["data"], arrays["indices"], arrays["indptr"])
         vectors = scipy.sparse.csr_array(parts, shape=shape)
-        vectors.check_format()
+        canonical_csr("it", vectors)  # which an index asks of it too
     return vectors, arrays
 
 

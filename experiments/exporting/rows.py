@@ -95,7 +95,7 @@ def open_rows(source: pathlib.Path, payload: pathlib.Path | None = None) -> Rows
         files = part_files("source", str(source))
         index, payloads = _of_parts(files)
     elif source.suffix == ".npz":
-        index = SparseIndex.build(_matrix(source))
+        index = SparseIndex.build(read_csr(source)[0])
         labels = read_npz(source, (), optional=("labels",)).get("labels")
         payloads = None if labels is None else Payloads(labels=labels)
     else:
@@ -125,13 +125,6 @@ def _of_parts(files: list[pathlib.Path]) -> tuple[SparseIndex, Payloads]:
     index = SparseIndex.build(rows())
     labels, ids = map(np.concatenate, zip(*found, strict=True))
     return index, Payloads(labels=labels, ids=ids)
-
-
-def _matrix(path: pathlib.Path) -> scipy.sparse.csr_array:
-    matrix = read_csr(path)[0]
-    if not np.isfinite(matrix.data).all():
-        raise DataError(f"{path}: expected finite numbers, found NaN or infinity")
-    return matrix
 
 
 def read_payloads(path: pathlib.Path) -> Payloads:

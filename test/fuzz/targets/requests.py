@@ -4,6 +4,7 @@ import asyncio
 import functools
 import json
 import pathlib
+import string
 import tempfile
 import urllib.parse
 from typing import Any
@@ -27,11 +28,11 @@ _SHAPE = (pictures.SIZE, pictures.SIZE, 3)
 _LOOP = asyncio.new_event_loop()
 
 
-class Refused(ValueError):
+class RefusedError(ValueError):
     """The service answered 4xx, with a sentence."""
 
 
-ALLOWED = (Refused,)
+ALLOWED = (RefusedError,)
 
 
 @functools.cache
@@ -75,10 +76,12 @@ def attempt(parts: Parts, folder: pathlib.Path) -> None:
     if body is None and "GET" not in parts:
         body = pictures.joined(parts)
     method = "GET" if "GET" in parts else "POST"
-    path, _, query = parts[method].partition(b"?")
+    # Servers refuse what is no ASCII before the application sees it.
+    target = urllib.parse.quote(parts[method], safe=string.punctuation).encode()
+    path, _, query = target.partition(b"?")
     scope = {
         **{"type": "http", "http_version": "1.1", "method": method, "scheme": "http"},
-        **{"path": urllib.parse.unquote(path.decode("latin-1")), "raw_path": path},
+        **{"path": urllib.parse.unquote(path.decode()), "raw_path": path},
         **{"query_string": query, "root_path": "", "server": ("localhost", 80)},
         "headers": [(b"host", b"localhost"), (b"content-type", b"application/json")],
     }
@@ -98,7 +101,7 @@ def attempt(parts: Parts, folder: pathlib.Path) -> None:
         sentence = json.loads(content)["error"]
         assert isinstance(sentence, str)
         assert sentence
-        raise Refused(sentence)
+        raise RefusedError(sentence)
     if status < 300 and content[:1] == b"{":
         for result in json.loads(content).get("results", []):
             assert 0 <= result["id"] < 40
