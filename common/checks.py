@@ -47,5 +47,5 @@ def check_number(
         or (maximum is not None and value > maximum)
         or (above is not None and value <= above)
     ):
-        raise ValueError(f"{name}={value!r}: expected {wanted}")
+        raise ValueError(f"{name}={value!r:.80}: expected {wanted}")
     return value

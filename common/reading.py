@@ -30,6 +30,7 @@ _DAMAGE = (
 )
 _SMALL = 64 << 20  # bytes that any zip archive may hold, however small it is
 _MOST_TIMES = 50
+_MOST_LEVELS = 100  # of JSON
 
 
 class Content(dict[str, Any]):
@@ -79,11 +80,31 @@ def read_json(
         kind: what its outermost value must be.
     """
     with reading(path, expected):
-        content = json.loads(pathlib.Path(path).read_bytes())
+        content = parse_json(pathlib.Path(path).read_bytes())
         if not isinstance(content, kind):
             wanted = "object" if kind is dict else "list"
             raise ValueError(f"it holds no JSON {wanted}, but {str(content)[:40]!r}")
     return Content(path, content) if isinstance(content, dict) else content
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Returns what a JSON text says.
+
+    Raises:
+        ValueError: it is none, or nested so deeply that whoever goes through it, as Python's own
+            `json.dumps` and `repr` do, or a database, may give up.
+    """
+    try:
+        content = json.loads(text)
+        level = [content] if isinstance(content, dict | list) else []
+        for _ in range(_MOST_LEVELS):
+            inside = (one.values() if isinstance(one, dict) else one for one in level)
+            level = [part for parts in inside for part in parts if isinstance(part, dict | list)]
+    except RecursionError:
+        level = [None]
+    if level:
+        raise ValueError(f"it is nested too deeply: expected at most {_MOST_LEVELS} levels")
+    return content
 
 
 def check_zip(path: str | os.PathLike[str], members: Collection[zipfile.ZipInfo]) -> None:

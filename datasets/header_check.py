@@ -16,6 +16,7 @@ from absl import logging
 from sparse_embed.common.failures import DataError
 from sparse_embed.common.files import atomic_path, cache_folder
 from sparse_embed.common.progress import progress_bar
+from sparse_embed.common.reading import parse_json
 from sparse_embed.datasets.encoded_images import EncodedImages
 from sparse_embed.datasets.examples import Examples
 from sparse_embed.datasets.image_headers import MAX_PIXELS
@@ -55,7 +56,7 @@ def _failures(examples: Examples, source: EncodedImages) -> dict[int, str]:
         return _check(examples, source)[0]
     path = cache_folder() / f"headers-{_fingerprint(examples, source)}.json"
     try:
-        return {int(row): reason for row, reason in json.loads(path.read_text()).items()}
+        return {int(row): reason for row, reason in parse_json(path.read_text()).items()}
     except FileNotFoundError:
         pass
     except (OSError, ValueError, AttributeError) as error:

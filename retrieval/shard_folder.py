@@ -35,7 +35,8 @@ from sparse_embed.common.reading import read_json, reading
 from sparse_embed.retrieval import batches
 from sparse_embed.retrieval.batches import Batch
 from sparse_embed.retrieval.index import SparseIndex
-from sparse_embed.retrieval.inputs import Matrix, canonical_csr, id_array, new_ids
+from sparse_embed.retrieval.index_file import MAX_DIMS
+from sparse_embed.retrieval.inputs import MAX_ID, Matrix, canonical_csr, id_array, new_ids
 
 MANIFEST = "manifest.json"
 _LOCK = ".lock"
@@ -43,6 +44,15 @@ _EXPECTED = "the manifest of a sharded index"
 _FORMAT = "sparse_embed shards"
 _VERSION = 1
 _MOST_SHARDS = 100_000
+_LONGEST_PATH, _LONGEST_NAME = 4095, 255  # bytes, as Linux has it
+_BOUNDS = {  # of what the manifest holds, where they are not 0 and MAX_ID
+    "dims": (0, MAX_DIMS),
+    "next_id": (0, MAX_ID + 1),
+    "bytes": (1, MAX_ID),
+    "last_id": (-1, MAX_ID),
+    "count": (1, MAX_ID),
+    "checksum": (0, 2**32 - 1),
+}
 
 Rows = Matrix | Iterable[Matrix | tuple[Matrix, np.ndarray]]
 
@@ -117,17 +127,12 @@ def read(folder: pathlib.Path) -> Manifest:
     content = read_json(path, _EXPECTED)
     with reading(path, _EXPECTED):
         if content.get("format") != _FORMAT:
-            raise ValueError(f"its format is {content.get('format')!r}, not {_FORMAT!r}")
+            raise ValueError(f"its format is {content.get('format')!r:.80}, not {_FORMAT!r}")
         if content["version"] != _VERSION:
-            raise ValueError(f"version {content['version']!r}: this release reads {_VERSION}")
+            raise ValueError(f"version {content['version']!r:.80}: this release reads {_VERSION}")
         if content["checksum"] != _checksum(content["index"]):
             raise ValueError("its checksum is wrong: it was damaged, or changed by hand")
-        index = content["index"]
-        shards = tuple(
-            Shard(**{**entry, "removed": Removed(**entry["removed"]) if entry["removed"] else None})
-            for entry in index["shards"]
-        )
-        manifest = Manifest(**{**index, "shards": shards})
+        manifest = _manifest(content["index"])
     for shard in manifest.shards:
         file = folder / shard.file
         try:
@@ -140,6 +145,95 @@ def read(folder: pathlib.Path) -> Manifest:
                 "says: truncated, or another file"
             )
     return manifest
+
+
+def _manifest(content: Any) -> Manifest:
+    """Returns the manifest that JSON holds; ValueError naming the field that cannot be."""
+    index = _fields("index", content, Manifest)
+    if not isinstance(index["shards"], list) or not index["shards"]:
+        raise _unfit("index.shards", index["shards"], "a list of shards, at least one")
+    shards: list[Shard] = []
+    for place, entry in enumerate(index["shards"]):
+        where = f"index.shards[{place}]"
+        found = _fields(where, entry, Shard)
+        removed = found["removed"]
+        if removed is not None:
+            removed = Removed(**_fields(f"{where}.removed", removed, Removed))
+        shards.append(Shard(**{**found, "removed": removed}))
+        _check_shard(where, shards[-1])
+    for name in ("name", "file"):
+        taken = set()
+        for place, shard in enumerate(shards):
+            value = getattr(shard, name)
+            if value in taken:
+                raise _unfit(f"index.shards[{place}].{name}", value, f"a {name} of its own")
+            taken.add(value)
+    # To open an index takes memory for each dimension, and each file has as much.
+    most, last = min(shard.bytes for shard in shards) // 8, max(shard.last_id for shard in shards)
+    if index["dims"] > most:
+        raise _unfit("index.dims", index["dims"], f"at most {most}, for which the files are large")
+    if index["next_id"] <= last:
+        raise _unfit("index.next_id", index["next_id"], f"more than {last}, the largest id")
+    return Manifest(**{**index, "shards": tuple(shards)})
+
+
+def _fields(where: str, content: Any, kind: type) -> dict[str, Any]:
+    """Returns the fields of an object, whose integers and names are right by themselves."""
+    fields = dataclasses.fields(kind)
+    names = [field.name for field in fields]
+    if not isinstance(content, dict):
+        raise _unfit(where, content, f"an object with {', '.join(names)}")
+    for name in sorted({*names} ^ {*content}):
+        what = "missing" if name in names else "unknown"
+        raise ValueError(f"{where}.{name:.80} is {what}: expected {', '.join(names)}")
+    for field in fields:
+        value, name = content[field.name], f"{where}.{field.name}"
+        if field.type is int:
+            least, most = _BOUNDS.get(field.name, (0, MAX_ID))
+            check_number(name, value, integer=True, minimum=least, maximum=most)
+        elif field.type is str and not (isinstance(value, str) and value):
+            raise _unfit(name, value, "a name")
+    return content
+
+
+def _check_shard(where: str, shard: Shard) -> None:
+    """Raises ValueError unless the fields fit each other, and paths lead where they may."""
+    path = pathlib.PurePosixPath(shard.file)
+    is_elsewhere = path.is_absolute() and ".." not in path.parts
+    if not (is_elsewhere and _can_be(shard.file, _LONGEST_PATH)) and not _is_name(shard.file):
+        wanted = "the name of a file in the folder, or the absolute path of one elsewhere"
+        raise _unfit(f"{where}.file", shard.file, wanted)
+    if shard.living > shard.rows:
+        raise _unfit(f"{where}.living", shard.living, f"at most its {shard.rows} rows")
+    if bool(shard.living) != (shard.first_id <= shard.last_id):
+        wanted = f"at least its first_id {shard.first_id}" if shard.living else "-1 without rows"
+        raise _unfit(f"{where}.last_id", shard.last_id, wanted)
+    if shard.removed is None:
+        return
+    if not _is_name(shard.removed.file):
+        raise _unfit(
+            f"{where}.removed.file", shard.removed.file, "the name of a file in the folder"
+        )
+    if shard.removed.count > shard.living:
+        most = f"at most its {shard.living} living rows"
+        raise _unfit(f"{where}.removed.count", shard.removed.count, most)
+
+
+def _is_name(file: str) -> bool:
+    """Whether a path can be that of a file in the folder itself."""
+    return file not in (".", "..") and "/" not in file and _can_be(file, _LONGEST_NAME)
+
+
+def _can_be(file: str, longest: int) -> bool:
+    """Whether a path of at most so many bytes can be that of a file."""
+    try:
+        return len(os.fsencode(file)) <= longest and "\0" not in file
+    except UnicodeEncodeError:  # half a character
+        return False
+
+
+def _unfit(where: str, value: Any, expected: str) -> ValueError:
+    return ValueError(f"{where}={value!r:.80}: expected {expected}")
 
 
 def open_shard(folder: pathlib.Path, shard: Shard, dims: int) -> SparseIndex:
@@ -247,6 +341,9 @@ def create_from_files(folder: pathlib.Path, paths: Iterable[str | os.PathLike[st
             made.append(_entry(folder, path.stem, file, index))
         if not made:
             raise ValueError("paths names no file: expected at least one")
+        files = [shard.file for shard in made]
+        if len(set(files)) < len(files):  # empty ones, or their ids would be the same
+            raise ValueError(f"paths names {max(files, key=files.count)} twice: expected it once")
         names = [shard.name for shard in made]
         if len(set(names)) < len(names):  # files of one name in different folders
             made = [dataclasses.replace(shard, name=shard.file) for shard in made]

@@ -9,15 +9,13 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-import keras
 import numpy as np
 import scipy.sparse
 
 from sparse_embed.common.checks import check_number
 from sparse_embed.common.files import atomic_path
-from sparse_embed.common.reading import check_keras_file, reading
 from sparse_embed.retrieval import activation_probability, keep_largest
-from sparse_embed.sparsify.encoder import build_encoder, encode
+from sparse_embed.sparsify.encoder import build_encoder, encode, read_encoder
 from sparse_embed.sparsify.labels import chosen_contrast
 from sparse_embed.sparsify.learning import learn
 
@@ -161,13 +159,7 @@ class Sparsifier:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Sparsifier":
         """Returns the sparsifier that `save` wrote, ready to transform."""
-        with reading(path, "a .keras file that Sparsifier.save wrote"):
-            check_keras_file(path)
-            encoder = keras.models.load_model(path, compile=False)
-            (largest,) = [
-                layer.name for layer in encoder.layers if layer.name.startswith("largest_")
-            ]
-            nonzeros = int(largest.removeprefix("largest_"))
+        encoder, nonzeros = read_encoder(path)
         found = cls(dim=encoder.output_shape[-1], nonzeros=nonzeros)
         found.encoder_, found.nonzeros_ = encoder, nonzeros
         found.n_features_in_ = encoder.input_shape[-1]

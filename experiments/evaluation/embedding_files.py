@@ -17,9 +17,10 @@ import scipy.sparse
 from sparse_embed.common.arrays import read_npy, read_npz
 from sparse_embed.common.failures import DataError, UsageError
 from sparse_embed.common.files import atomic_path, unfinished
-from sparse_embed.common.reading import Content, read_json, reading
+from sparse_embed.common.reading import Content, parse_json, read_json, reading
 from sparse_embed.experiments.evaluation.records import cut_method
 from sparse_embed.flags.train_config import TrainConfig
+from sparse_embed.retrieval.inputs import canonical_csr
 
 _EXPECTED = "an embedding file, as `embed` writes it"
 _KINDS = {"data": "fiub", "indices": "iu", "indptr": "iu", "shape": "iu"}
@@ -115,7 +116,7 @@ def load(path: pathlib.Path) -> Embeddings:
     if path.suffix == ".npz":
         vectors, more = read_csr(path, ("labels", "provenance"))
         with reading(path, _EXPECTED):
-            note = json.loads(more["provenance"].item())
+            note = parse_json(more["provenance"].item())
         found = Embeddings(vectors, more["labels"], note)
     else:
         found = _load_dense(path)
@@ -154,7 +155,7 @@ def read_csr(
             raise ValueError(f"a matrix of shape {shape}, with 1 to {_MOST_DIMS} columns expected")
         parts = (arrays["data"], arrays["indices"], arrays["indptr"])
         vectors = scipy.sparse.csr_array(parts, shape=shape)
-        vectors.check_format()
+        canonical_csr("it", vectors)  # which an index asks of it too
     return vectors, arrays
 
 

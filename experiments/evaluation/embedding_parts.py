@@ -90,7 +90,7 @@ class Parts:
         self._split = _FOLDER if work.image_folder else work.split
         self._examples = self._load()
         self.total = split_size(self._examples, self._split, work.views, work.count)
-        self.spans = divide(self.total, work.part_examples)
+        self.spans = list(divide(self.total, work.part_examples))
         self.setting = self._setting()
         self._mark = fingerprint(self.setting, [])
 

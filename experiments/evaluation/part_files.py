@@ -8,19 +8,22 @@ examples that failed have no row.
 import glob
 import os
 import pathlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import scipy.sparse
 
 from sparse_embed.common.arrays import read_npz
-from sparse_embed.common.failures import UsageError
+from sparse_embed.common.checks import check_number
+from sparse_embed.common.failures import DataError, UsageError
 from sparse_embed.common.files import user_path
 from sparse_embed.common.reading import read_json, reading
 from sparse_embed.experiments.evaluation.embedding_files import Embeddings, load_flag
 
 PATTERN = "part-*.npz"
 SETTING, FAILED = "setting.json", "failed.jsonl"  # of `embed_parts`, which finishes with the latter
+_MOST = 2**62  # ids of the parts after it are integers of 64 bits too
 
 
 def part_files(flag: str, value: str | None) -> list[pathlib.Path]:
@@ -46,30 +49,32 @@ def _check_whole(flag: str, folder: pathlib.Path) -> None:
     """Raises UsageError if `embed_parts` has not finished a folder, or a part of it is gone."""
     setting = read_json(folder / SETTING, "the setting of a folder of parts")
     with reading(folder / SETTING, "the setting of a folder of parts"):
-        spans = divide(int(setting["examples"]), int(setting["part_examples"]))
-    lacking = [
-        number for number, span in enumerate(spans) if not _is_done(folder, number, len(span))
-    ]
-    if lacking or not (folder / FAILED).exists():
-        what = f"part {lacking[0]} is missing" if lacking else f"{FAILED} is missing"
+        examples, part_examples = (
+            check_number(name, setting[name], integer=True, minimum=1, maximum=_MOST)
+            for name in ("examples", "part_examples")
+        )
+    spans = enumerate(divide(examples, part_examples))
+    lacking = next((number for number, span in spans if not _is_done(folder, number, span)), None)
+    if lacking is not None or not (folder / FAILED).exists():
+        what = f"{FAILED} is missing" if lacking is None else f"part {lacking} is missing"
         raise UsageError(
             f"--{flag}={folder}: expected a folder that `embed_parts` has finished: {what}; call "
             "it again"
         )
 
 
-def _is_done(folder: pathlib.Path, number: int, examples: int) -> bool:
+def _is_done(folder: pathlib.Path, number: int, span: range) -> bool:
     """Whether a part is there, or all of its examples failed."""
     if (folder / f"part-{number:05}.npz").exists():
         return True
     failed = folder / f"part-{number:05}.failed.json"
-    return failed.exists() and len(read_json(failed, "examples that failed", list)) == examples
+    return failed.exists() and len(read_json(failed, "examples that failed", list)) == len(span)
 
 
-def divide(total: int, part_examples: int) -> list[range]:
-    """Returns the numbers of the examples of each part; only the last one may be smaller."""
-    starts = range(0, total, part_examples)
-    return [range(start, min(start + part_examples, total)) for start in starts]
+def divide(total: int, part_examples: int) -> Iterator[range]:
+    """Yields the numbers of the examples of each part; only the last one may be smaller."""
+    for start in range(0, total, part_examples):
+        yield range(start, min(start + part_examples, total))
 
 
 def count_rows(paths: Iterable[pathlib.Path]) -> int:
@@ -85,19 +90,45 @@ def count_rows(paths: Iterable[pathlib.Path]) -> int:
 
 def read_parts(flag: str, paths: Iterable[pathlib.Path]) -> Iterator[tuple[Embeddings, np.ndarray]]:
     """Yields each file with the ids of its rows; errors name the flag and the file."""
-    begin = 0
+    begin, dims = 0, None
     for path in paths:
         found = load_flag(flag, path, sparse=True)
-        ids = np.arange(begin, begin + found.vectors.shape[0])
-        note = found.provenance
-        if "examples" in note and (path.parent / SETTING).exists():
+        rows, width = found.vectors.shape
+        if dims not in (None, width):
+            raise DataError(
+                f"--{flag}: {path}: {width} dimensions: expected {dims}, as in the parts before"
+            )
+        dims, ids = width, np.arange(begin, begin + rows)
+        if "examples" in found.provenance and (path.parent / SETTING).exists():
             with reading(path, "a part that `embed_parts` wrote"):
-                numbers = np.arange(note["first"], note["first"] + note["examples"])
-                ids = np.setdiff1d(numbers, np.array(note["failed"], np.int64))
-                if len(ids) != found.vectors.shape[0]:
-                    raise ValueError(f"{found.vectors.shape[0]} rows of {len(ids)} examples")
+                ids = _numbers(found.provenance, rows, begin)
         begin = int(ids[-1]) + 1
         yield found, ids
+
+
+def _numbers(note: Mapping[str, Any], rows: int, least: int) -> np.ndarray:
+    """Returns the numbers of a part's examples that did not fail, rising; ValueError if unfit.
+
+    Args:
+        note: what the part says of them.
+        rows: how many there are.
+        least: the smallest that no part before has.
+    """
+    first = check_number("first", note["first"], integer=True, minimum=least, maximum=_MOST)
+    examples = check_number("examples", note["examples"], integer=True, minimum=1, maximum=_MOST)
+    failed = note["failed"]
+    if not isinstance(failed, list):
+        raise ValueError(f"failed={failed!r:.80}: expected a list of examples")
+    for place, number in enumerate(failed):
+        last = first + examples - 1
+        name = f"failed[{place}]"
+        check_number(name, number, integer=True, minimum=first, maximum=last)
+    if len(set(failed)) < len(failed):
+        raise ValueError(f"failed holds {max(failed, key=failed.count)} twice: expected it once")
+    if examples != rows + len(failed):
+        wanted = f"{rows + len(failed)}, the rows and those that failed"
+        raise ValueError(f"examples={examples}: expected {wanted}")
+    return np.setdiff1d(np.arange(first, first + examples), np.array(failed, np.int64))
 
 
 def read_rows(

@@ -14,6 +14,7 @@ import scipy.sparse
 
 from sparse_embed.common.extras import require
 from sparse_embed.common.failures import UsageError
+from sparse_embed.common.reading import parse_json
 from sparse_embed.experiments.exporting.rows import Payload
 from sparse_embed.experiments.exporting.transfer import VECTOR, Note, Results
 
@@ -59,7 +60,7 @@ class PgVector:
         if found is None:
             return None
         try:
-            content = json.loads(found[0] or "{}")
+            content = parse_json(found[0] or "{}")
         except ValueError:  # somebody else's comment
             return {}
         return content if isinstance(content, dict) else {}

@@ -10,14 +10,17 @@ A payload is a JSON object that the database keeps beside a row. It comes from o
 
 import dataclasses
 import json
+import math
 import pathlib
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import scipy.sparse
 
 from sparse_embed.common.arrays import read_npy, read_npz
 from sparse_embed.common.failures import DataError, UsageError
+from sparse_embed.common.reading import parse_json
 from sparse_embed.experiments.evaluation.embedding_files import read_csr
 from sparse_embed.experiments.evaluation.part_files import part_files, read_parts
 from sparse_embed.experiments.evaluation.records import fingerprint
@@ -31,9 +34,9 @@ class Payloads:
     """The payload of each id: labels, or lines of JSON.
 
     Attributes:
-        labels: of id i at place i; None if there are lines.
+        labels: of id i at place i, or of each of `ids`; None if there are lines.
         lines: of JSON.
-        ids: the id of each line, rising; None if line i belongs to id i.
+        ids: rising; None if label or line i belongs to id i.
         order: the line of each of `ids`.
     """
 
@@ -44,11 +47,12 @@ class Payloads:
 
     def of(self, ids: np.ndarray) -> list[Payload]:
         """Returns the payloads of some ids, each of which must have one."""
+        places = ids if self.ids is None else np.searchsorted(self.ids, ids)
         if self.labels is not None:
-            return [{"label": label} for label in self.labels[ids].tolist()]
-        if self.ids is None or self.order is None:
-            return [json.loads(self.lines[place]) for place in ids.tolist()]
-        found = [json.loads(self.lines[i]) for i in self.order[np.searchsorted(self.ids, ids)]]
+            return [{"label": label} for label in self.labels[places].tolist()]
+        if self.order is None:
+            return [json.loads(self.lines[place]) for place in places.tolist()]
+        found = [json.loads(self.lines[place]) for place in self.order[places]]
         return [{key: value for key, value in line.items() if key != "id"} for line in found]
 
     def missing(self, ids: np.ndarray) -> np.ndarray:
@@ -86,16 +90,16 @@ def open_rows(source: pathlib.Path, payload: pathlib.Path | None = None) -> Rows
         payload: see above.
     """
     files = [source]
-    labels: np.ndarray | None = None
+    payloads = None
     if source.is_dir():
         files = part_files("source", str(source))
-        index, labels = _of_parts(files)
+        index, payloads = _of_parts(files)
     elif source.suffix == ".npz":
-        index = SparseIndex.build(_matrix(source))
+        index = SparseIndex.build(read_csr(source)[0])
         labels = read_npz(source, (), optional=("labels",)).get("labels")
+        payloads = None if labels is None else Payloads(labels=labels)
     else:
         index = SparseIndex.load(source)
-    payloads = Payloads(labels=labels) if labels is not None else None
     if payload is not None:
         payloads = read_payloads(payload)
         files.append(payload)
@@ -109,8 +113,8 @@ def open_rows(source: pathlib.Path, payload: pathlib.Path | None = None) -> Rows
     return Rows(index, payloads, fingerprint({"rows": len(index)}, files))
 
 
-def _of_parts(files: list[pathlib.Path]) -> tuple[SparseIndex, np.ndarray]:
-    """Returns the rows of a folder of parts, and the label of each id; -1 where there is no row."""
+def _of_parts(files: list[pathlib.Path]) -> tuple[SparseIndex, Payloads]:
+    """Returns the rows of a folder of parts, and their labels."""
     found: list[tuple[np.ndarray, np.ndarray]] = []
 
     def rows() -> Iterator[tuple[scipy.sparse.csr_array, np.ndarray]]:
@@ -119,17 +123,8 @@ def _of_parts(files: list[pathlib.Path]) -> tuple[SparseIndex, np.ndarray]:
             yield part.vectors, ids
 
     index = SparseIndex.build(rows())
-    labels = np.full(index.next_id, -1, np.int64)
-    for of_part, ids in found:
-        labels[ids] = of_part
-    return index, labels
-
-
-def _matrix(path: pathlib.Path) -> scipy.sparse.csr_array:
-    matrix = read_csr(path)[0]
-    if not np.isfinite(matrix.data).all():
-        raise DataError(f"{path}: expected finite numbers, found NaN or infinity")
-    return matrix
+    labels, ids = map(np.concatenate, zip(*found, strict=True))
+    return index, Payloads(labels=labels, ids=ids)
 
 
 def read_payloads(path: pathlib.Path) -> Payloads:
@@ -158,19 +153,44 @@ def read_payloads(path: pathlib.Path) -> Payloads:
     return Payloads(lines=lines, ids=array[order], order=order)
 
 
-def _no_number(name: str) -> None:
-    raise ValueError(f"{name} is no JSON, and databases refuse it")
-
-
 def _id(path: pathlib.Path, number: int, line: bytes) -> int | None:
     """Returns the id on a line, if it has one."""
     try:
-        content = json.loads(line, parse_constant=_no_number)
+        content = parse_json(line.decode("utf-8-sig"))
+        if not isinstance(content, dict):
+            raise ValueError(f"got {content!r:.40}")
+        _check("", content)
     except ValueError as error:
         raise DataError(f"{path}: line {number}: expected a JSON object: {error}") from error
-    if not isinstance(content, dict):
-        raise DataError(f"{path}: line {number}: expected a JSON object, got {content!r:.40}")
     id = content.get("id")
     if id is not None and (type(id) is not int or not 0 <= id < 2**63):
         raise DataError(f'{path}: line {number}: "id" is {id!r:.40}: expected an integer >= 0')
     return id
+
+
+def _check(where: str, value: Any) -> None:
+    """Raises ValueError naming the first value that is JSON to Python, but not to databases."""
+    if isinstance(value, dict):
+        for key, inside in value.items():
+            if (wanted := _wanted(key)) is not None:
+                raise ValueError(f"{where}[{key!r:.80}]: expected {wanted}")
+            _check(f"{where}.{key}" if where else key, inside)
+    elif isinstance(value, list):
+        for place, inside in enumerate(value):
+            _check(f"{where}[{place}]", inside)
+    elif (wanted := _wanted(value)) is not None:
+        raise ValueError(f"{where}={value!r:.80}: expected {wanted}")
+
+
+def _wanted(value: Any) -> str | None:
+    """Returns what databases want in place of a text or a number; None if it is right."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "a finite number"
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        return "an integer of 64 bits"
+    if isinstance(value, str):
+        if "\0" in value:
+            return "text without zeros"
+        if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+            return "text that UTF-8 can hold"
+    return None

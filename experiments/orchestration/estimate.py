@@ -98,13 +98,13 @@ def training_seconds(record: pathlib.Path) -> float | None:
 
     None if there is only the first, which compiles.
     """
-    content = json.loads(record.read_text())
-    batch = content["config"]["optimization"]["batch_size"] * content["replicas"]
-    rows = content["curves"]
-    found = [
-        after["seconds"] / ((after["step"] - before["step"]) * batch)
-        for before, after in itertools.pairwise(rows)
-    ]
+    content = read_json(record, "the record of a run")
+    with reading(record, "the record of a run"):
+        batch = content["config"]["optimization"]["batch_size"] * content["replicas"]
+        found = [
+            after["seconds"] / ((after["step"] - before["step"]) * batch)
+            for before, after in itertools.pairwise(content["curves"])
+        ]
     return statistics.median(found) if found else None
 
 

@@ -353,7 +353,7 @@ async def _invalid(request: Request, error: Any) -> JSONResponse:
         return refuse(Refusal(422, "The body is no JSON."))
     where = ".".join(str(part) for part in first["loc"][1:]) or "body"
     what = str(first["msg"])
-    return refuse(Refusal(422, f"{where}: {what[:1].lower()}{what[1:]}."))
+    return refuse(Refusal(422, f"{where:.80}: {what[:1].lower()}{what[1:]}."))
 
 
 async def _gone(request: Request, error: Any) -> JSONResponse:

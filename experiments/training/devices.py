@@ -5,6 +5,7 @@ import os
 from typing import TYPE_CHECKING
 
 from sparse_embed.common.failures import UsageError
+from sparse_embed.common.reading import parse_json
 from sparse_embed.flags.train_config import DistributionConfig
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def _multi_worker() -> "tf.distribute.Strategy":
 
     value = os.environ.get("TF_CONFIG", "")
     try:
-        description = json.loads(value)
+        description = parse_json(value)
         workers = description["cluster"]["worker"]
         workers[description["task"]["index"]]
     except (ValueError, KeyError, IndexError, TypeError) as error:

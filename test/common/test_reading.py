@@ -49,7 +49,17 @@ def test_json(tmp_path):
     path = tmp_path / "x.json"
     path.write_text(json.dumps({"é": [1]}), encoding="utf-8")
     assert read_json(path, "a note") == {"é": [1]}
-    for content in (b"", b'{"a": ', b"\xff\xfe\x00\x00", b"[1]", b"3", b"[" * 100_000, b"9" * 9999):
+    deep = b'{"a": ' + b"[" * 100 + b"]" * 100 + b"}"
+    for content in (
+        b"",
+        b'{"a": ',
+        b"\xff\xfe\x00\x00",
+        b"[1]",
+        b"3",
+        b"[" * 100_000,
+        b"9" * 9999,
+        deep,
+    ):
         path.write_bytes(content)
         with pytest.raises(DataError, match=r"x\.json: expected a note: ."):
             read_json(path, "a note")

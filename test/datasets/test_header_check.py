@@ -133,7 +133,7 @@ def test_a_damaged_or_forbidden_cache_does_no_harm(photos, cache, caplog):
     examples = image_folder.load(photos, SHAPE)
     without_broken(examples)
     (file,) = cache.iterdir()
-    for text in ("{", "[]", '{"x": "y"}'):
+    for text in ("{", "[]", '{"x": "y"}', "[" * 100_000):
         file.write_text(text)
         assert len(without_broken(examples)) == 12
         assert json.loads(file.read_text()) == {}

@@ -1,6 +1,7 @@
 """`.npy` and `.npz` files in pieces: a damaged header or array, in a file that is whole elsewhere.
 
-The array `x` is two pieces: `x.header`, the text of its header, and `x.data`.
+The array `x` is two pieces: `x.header`, the text of its header, and `x.data`; or one, `x.text`, if
+it holds a text that is damaged as such.
 """
 
 import io
@@ -61,6 +62,9 @@ def join(parts: Parts) -> Parts:
             header = content + b" " * (-(len(_MAGIC) + 3 + len(content)) % 64) + b"\n"
             length = struct.pack("<H", min(len(header), 2**16 - 1))
             joined[f"{stem}.npy"] = _MAGIC + length + header + parts[f"{stem}.data"]
+        elif name.endswith(".text"):
+            text = np.array(content.decode(errors="replace"))
+            joined |= join(pieces(name.removesuffix(".text"), text))
         elif not name.endswith(".data"):
             joined[name] = content
     return joined

@@ -8,7 +8,8 @@ import json
 import random
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+
+from sparse_embed.common.reading import parse_json
 
 Parts = dict[str, bytes]
 
@@ -17,8 +18,14 @@ LONGEST = 1 << 20  # no part grows beyond this, or beyond twice what it was
 _POWERS = (7, 8, 15, 16, 24, 31, 32, 48, 53, 63, 64)
 NUMBERS = [0, 1, 2, 3, 4, 5, 64, 100, 1000, -1, -2]
 NUMBERS += [sign * 2**power + step for power in _POWERS for sign in (1, -1) for step in (-1, 0, 1)]
-_ODD_JSON: list[Any] = [None, True, False, 0, -1, 1.5, 1e308, 2**64, "", "x", "\0", [], {}, [[]]]
-_ODD_JSON += [["a", 1], {"a": {}}, float("nan"), float("inf"), "../x", "/", "x" * 5000, [0] * 300]
+_ODD_JSON = [  # as text, since Python writes not all of it
+    *("null", "true", "false", "0", "-1", "1.5", "1e308", "1e400", "NaN", "Infinity"),
+    *(str(2**63 - 1), str(2**64), str(10**12), str(10**30), "9" * 5000),
+    *('""', '"x"', r'"\u0000"', r'"\ud800"', '"../x"', '"../.."', '"/"', f'"{"x" * 5000}"'),
+    *("[]", "{}", "[[]]", '["a", 1]', '{"a": {}}', f"[{', '.join('0' * 300)}]", '{"\\udfff": 1}'),
+    *("[" * 99 + "]" * 99, "[" * 500 + "]" * 500, '{"a":' * 50_000 + "1" + "}" * 50_000),
+]
+_ODD_PLACE = "where the odd value goes"
 _INTEGER = re.compile(rb"-?\d+")
 
 
@@ -128,8 +135,8 @@ def _token(data: bytes, other: bytes, tokens: Sequence[bytes], rng: random.Rando
 def _json(data: bytes, other: bytes, tokens: Sequence[bytes], rng: random.Random) -> bytes:
     """A value of a JSON document."""
     try:
-        value = json.loads(data) if data[:1] in (b"{", b"[") else None
-    except (ValueError, RecursionError):
+        value = parse_json(data) if data[:1] in (b"{", b"[") else None
+    except ValueError:
         value = None
     if not value:
         return _digits(data, other, tokens, rng)
@@ -143,8 +150,8 @@ def _json(data: bytes, other: bytes, tokens: Sequence[bytes], rng: random.Random
     if rng.random() < 0.15:
         del node[key]
     else:
-        node[key] = rng.choice(_ODD_JSON)
-    return json.dumps(value).encode()
+        node[key] = _ODD_PLACE
+    return json.dumps(value).replace(f'"{_ODD_PLACE}"', rng.choice(_ODD_JSON)).encode()
 
 
 def _slice(data: bytes, rng: random.Random, longest: int | None = None) -> tuple[int, int]:

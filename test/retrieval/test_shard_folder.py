@@ -1,14 +1,18 @@
 """The folder of a sharded index: how it is made and changed, and what is told of damage. No Ray."""
 
+import copy
+import dataclasses
 import functools
 import itertools
 import json
+import operator
 import random
 import signal
 import subprocess
 import sys
 import time
 import weakref
+import zlib
 
 import numpy as np
 import pytest
@@ -19,6 +23,7 @@ from hypothesis import strategies as st
 from sparse_embed.common.failures import DataError
 from sparse_embed.retrieval import SparseIndex, shard_folder
 from sparse_embed.retrieval.merging import merge_results
+from sparse_embed.retrieval.shard_folder import Removed, Shard
 from sparse_embed.retrieval.shard_server import Request, ShardServer
 
 DIMS = 12
@@ -156,6 +161,9 @@ def test_saved_files_become_shards(tmp_path):
         shard_folder.create_from_files(tmp_path / "other", [paths[0], tmp_path / "three.index"])
     with pytest.raises(ValueError, match=r"no file"):
         shard_folder.create_from_files(tmp_path / "other", [])
+    SparseIndex(12).save(tmp_path / "empty.index")
+    with pytest.raises(ValueError, match=r"empty\.index twice: expected it once"):
+        shard_folder.create_from_files(tmp_path / "other", [tmp_path / "empty.index"] * 2)
 
 
 def outcome(change, *arguments):
@@ -258,6 +266,96 @@ def test_damage_is_told_in_one_sentence(tmp_path):
     (folder / first.file).unlink()
     with pytest.raises(DataError, match=r"the file of shard-00000 is missing"):
         shard_folder.read(folder)
+
+
+PATHS = ("..", "../..", "a/b", "/a/../b", "\0", "/\0", "\ud800", "x" * 300, "/x" * 3000)
+WRONG = (None, True, -1, 10**30, 1.5, "", *PATHS, [], [1], {})
+FIELDS = [
+    *(["dims"], ["next_id"], ["changes"], ["shards"], ["shards", 0]),
+    *(["shards", 0, field.name] for field in dataclasses.fields(Shard)),
+    *(["shards", 0, "removed", field.name] for field in dataclasses.fields(Removed)),
+]
+OTHER = {  # values that are right, or of which another field is named
+    "name": PATHS,
+    "removed": (None, {}),
+    "shards": ([1],),
+    0: ({},),
+}
+
+
+@pytest.fixture(scope="module")
+def sharded(tmp_path_factory):
+    """A folder of two shards with removed rows, and what its manifest holds."""
+    folder = tmp_path_factory.mktemp("sharded")
+    shard_folder.create(folder, make_rows(20), shards=2)
+    shard_folder.remove(folder, [3, 15])
+    return folder, json.loads((folder / "manifest.json").read_text())["index"]
+
+
+def write_manifest(folder, index):
+    """Writes a manifest with the right checksum."""
+    checksum = zlib.crc32(json.dumps(index, sort_keys=True).encode())
+    content = {"format": "sparse_embed shards", "version": 1, "index": index, "checksum": checksum}
+    (folder / "manifest.json").write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize("place", FIELDS, ids=lambda place: ".".join(map(str, place)))
+def test_wrong_values_with_the_right_checksum_are_named(sharded, place):
+    folder, index = sharded
+    where = "index" + "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in place)
+    for value in WRONG:
+        if value in OTHER.get(place[-1], ()):
+            continue
+        changed = copy.deepcopy(index)
+        functools.reduce(operator.getitem, place[:-1], changed)[place[-1]] = value
+        write_manifest(folder, changed)
+        with pytest.raises(DataError) as caught:
+            shard_folder.read(folder)
+        told = str(caught.value)
+        start = f"{folder / 'manifest.json'}: expected the manifest of a sharded index: {where}="
+        assert told.startswith(start + repr(value)[:60]), told
+        assert ": expected " in told[len(start) :]
+        assert len(told.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("place", "changes", "told"),
+    [
+        ([], {"dims": 10**6}, "dims=1000000: expected at most"),
+        ([], {"next_id": 19}, "next_id=19: expected more than 19"),
+        ([], {"more": 1}, "index.more is unknown"),
+        (["shards", 1], {"file": "shard-00000.index"}, "expected a file of its own"),
+        (["shards", 1], {"name": "shard-00000"}, "expected a name of its own"),
+        (["shards", 1], {"living": 11}, "living=11: expected at most its 10 rows"),
+        (["shards", 1], {"first_id": 20}, "last_id=19: expected at least its first_id 20"),
+        (["shards", 1], {"last_id": -1}, "last_id=-1: expected at least its first_id 10"),
+        (["shards", 1], {"living": 0}, "last_id=19: expected -1 without rows"),
+        (["shards", 1], {"file": "/a/../b"}, "file='/a/../b': expected"),
+        (["shards", 1, "removed"], {"count": 11}, "count=11: expected at most its 10 living rows"),
+        (["shards", 1, "removed"], {"checksum": 2**32}, "checksum=4294967296: expected an integer"),
+        (["shards", 1, "removed"], {"file": "/a"}, "file='/a': expected the name of a file in"),
+    ],
+)
+def test_values_that_do_not_fit_each_other_are_named(sharded, place, changes, told):
+    folder, index = sharded
+    changed = copy.deepcopy(index)
+    functools.reduce(operator.getitem, place, changed).update(changes)
+    write_manifest(folder, changed)
+    with pytest.raises(DataError, match=r"manifest\.json: expected the manifest") as caught:
+        shard_folder.read(folder)
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize("place", [["dims"], ["shards", 0, "rows"]])
+def test_fields_that_are_missing_are_named(sharded, place):
+    folder, index = sharded
+    changed = copy.deepcopy(index)
+    del functools.reduce(operator.getitem, place[:-1], changed)[place[-1]]
+    write_manifest(folder, changed)
+    with pytest.raises(DataError, match=rf"{place[-1]} is missing"):
+        shard_folder.read(folder)
+    write_manifest(folder, index)
+    assert len(shard_folder.read(folder).shards) == 2
 
 
 CHANGES = """

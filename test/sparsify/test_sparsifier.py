@@ -1,10 +1,12 @@
 """Sparse codes of dense rows: budgets, evenness, neighbours, files, bad input."""
 
+import io
 import pickle
 import subprocess
 import sys
 import zipfile
 
+import h5py
 import keras
 import numpy as np
 import pytest
@@ -217,6 +219,101 @@ def test_files(fitted, tmp_path):
     for name in ("other.keras", "short.keras", "flipped.keras"):
         with pytest.raises(DataError, match=rf"{name}: expected a \.keras file that Sparsifier"):
             Sparsifier.load(tmp_path / name)
+
+
+def repacked(path, change, other):
+    """Writes a `.keras` file to `other` with its members changed, and the right checksums."""
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    change(members)
+    with zipfile.ZipFile(other, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return other
+
+
+def renamed(old, new):
+    def change(members):
+        assert old in members["config.json"]
+        members["config.json"] = members["config.json"].replace(old, new)
+
+    return change
+
+
+def weighted(change_weights):
+    def change(members):
+        file = io.BytesIO(members["model.weights.h5"])
+        with h5py.File(file, "r+") as opened:
+            change_weights(opened["layers/dense/vars"])
+        members["model.weights.h5"] = file.getvalue()
+
+    return change
+
+
+def set_array(name, value, **options):
+    def change(group):
+        value_now = group[name][...]
+        del group[name]
+        group.create_dataset(name, data=value(value_now), **options)
+
+    return weighted(change)
+
+
+def replaced(name, make):
+    def change(group):
+        del group[name]
+        make(group)
+
+    return weighted(change)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (renamed(b"largest_8", b"largest_65"), "largest_65: expected largest_1 to largest_64"),
+        (renamed(b"largest_8", b"largest_0"), "largest_0: expected"),
+        (renamed(b"largest_8", b"largest_" + b"9" * 5000), ""),
+        (renamed(b"largest_8", b"largest_x"), "largest_x"),
+        (renamed(b'"atoms"', b'"others"'), "expected the layers"),
+        (lambda members: members.update({"config.json": b"[" * 100_000}), "nested too deeply"),
+        (lambda members: members.update({"config.json": b"{}"}), "'config' is missing"),
+        (lambda members: members.update({"config.json": b'{"config": {"layers": [1]}}'}), ""),
+        (lambda members: members.pop("model.weights.h5"), "model.weights.h5"),
+        (lambda members: members.update({"model.weights.h5": b"x"}), ""),
+        (set_array("0", lambda x: x[:, :-1]), "(24, 63) and (64,)"),
+        (set_array("0", lambda x: x[0]), "(64,) and (64,)"),
+        (set_array("0", lambda x: x * np.nan), "not finite"),
+        (set_array("0", lambda x: x.astype(np.int64)), "<i8"),
+        (set_array("1", lambda x: x, compression="gzip"), "where it lies"),
+        (
+            # Of shape and type alone: nothing is stored, and reading would take 256 GB.
+            replaced("0", lambda group: group.create_dataset("0", (10**9, 64), "f4")),
+            "0 bytes stored",
+        ),
+        (
+            replaced("1", lambda group: group.__setitem__("1", h5py.ExternalLink("/a.h5", "b"))),
+            "",
+        ),
+    ],
+)
+def test_a_file_that_was_changed_is_refused(fitted, tmp_path, change, told):
+    fitted.save(tmp_path / "head.keras")
+    path = repacked(tmp_path / "head.keras", change, tmp_path / "changed.keras")
+    with pytest.raises(DataError, match=r"changed\.keras: expected a \.keras file that") as caught:
+        Sparsifier.load(path)
+    assert told in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_classes_that_a_file_names_are_not_made(fitted, tmp_path):
+    """Keras makes any layer that a file describes, here one that takes terabytes."""
+    dense = b'"units": 64,'
+    path = tmp_path / "changed.keras"
+    fitted.save(tmp_path / "head.keras")
+    repacked(tmp_path / "head.keras", renamed(dense, b'"units": 100000000000,'), path)
+    x, _ = clusters(rows=30)
+    expected = fitted.transform(x).toarray()
+    np.testing.assert_array_equal(Sparsifier.load(path).transform(x).toarray(), expected)
 
 
 def test_constant_columns_and_fewer_rows_than_dimensions():

@@ -118,8 +118,8 @@ def sparse_arrays(**changes):
         ({"labels": LABELS[:, None]}, r"expected 3 labels, .* got \(3, 1\)"),
         ({"labels": LABELS * np.nan}, "got .* of float64"),
         ({"labels": None}, "'labels' is not among"),
-        ({"data": np.array([1, np.nan, 2], np.float32)}, "found NaN or infinity"),
-        ({"data": np.array([1, np.inf, 2], np.float32)}, "found NaN or infinity"),
+        ({"data": np.array([1, np.nan, 2], np.float32)}, "a value that is NaN, infinite"),
+        ({"data": np.array([1, np.inf, 2], np.float32)}, "a value that is NaN, infinite"),
         ({"data": np.array([1, 2, 3], np.complex64)}, "it holds arrays of .*complex64"),
         ({"data": np.array(["1", "2", "3"])}, "it holds arrays of .*<U1"),
         ({"data": np.array([1.0, None, 3])}, "Python objects"),
@@ -128,6 +128,17 @@ def sparse_arrays(**changes):
         ({"indices": np.array([1.0, 0.0, 2.0])}, "it holds arrays of"),
         ({"indptr": np.array([0, 1, 9, 3], np.int32)}, "expected an embedding file"),
         ({"indptr": np.array([0, 1, 3], np.int32)}, "expected an embedding file"),
+        ({"indptr": np.array([0, 2, 3, 0], np.int32)}, "expected an embedding file"),
+        ({"data": np.array([1, 1e300, 2])}, "beyond float32"),
+        (
+            # Python adds up what stands twice in a row.
+            {
+                "data": np.full(3, 3e38, np.float32),
+                "indices": np.zeros(3, np.int32),
+                "indptr": np.array([0, 3, 3, 3], np.int32),
+            },
+            "beyond float32",
+        ),
         ({"shape": np.array([3, 4, 5])}, r"shape \(3, 4, 5\)"),
         ({"shape": np.array([-3, 4])}, "expected an embedding file"),
         ({"shape": np.array([3, 10**12])}, "1 to 16777216 columns"),

@@ -87,9 +87,9 @@ def embed_missing(work):
 
 
 def test_division():
-    assert divide(0, 256) == []
-    assert divide(256, 256) == [range(256)]
-    assert divide(600, 256) == [range(256), range(256, 512), range(512, 600)]
+    assert [*divide(0, 256)] == []
+    assert [*divide(256, 256)] == [range(256)]
+    assert [*divide(600, 256)] == [range(256), range(256, 512), range(512, 600)]
 
 
 def test_parts_hold_the_rows_of_embed(run_folder, images, tmp_path):

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -63,6 +64,92 @@ def test_rows_of_embed_parts_have_the_numbers_of_their_examples(parts):
     exported = open_rows(folder)
     np.testing.assert_array_equal(exported.index.ids, ids)
     assert [one["label"] for one in exported.payloads_of(ids[-3:])] == [28, 0, 1]
+
+
+@pytest.fixture
+def embedded(parts):
+    """What `embed_parts` leaves: two parts of 30 examples, of the first of which one failed."""
+    folder, rows = parts
+    for path in folder.glob("part-*"):
+        path.unlink()
+    abouts = ({"first": 0, "examples": 30, "failed": [3]}, {"first": 30, "examples": 30})
+    for number, (about, some) in enumerate(zip(abouts, (rows[:29], rows[29:59]), strict=True)):
+        note = {"failed": [], **about}
+        path = folder / f"part-{number:05}.npz"
+        save(path, Embeddings(some, np.arange(some.shape[0]), note))
+    setting = {"examples": 60, "part_examples": 30}
+    (folder / part_files.SETTING).write_text(json.dumps(setting))
+    (folder / part_files.FAILED).touch()
+    return folder, rows
+
+
+WRONG = [None, True, -1, 10**30, 1.5, "", "30", [], {}]
+
+
+@pytest.mark.parametrize("field", ["examples", "part_examples"])
+@pytest.mark.parametrize("value", [*WRONG, 0])
+def test_a_wrong_setting_is_named(embedded, field, value):
+    folder, _ = embedded
+    setting = {"examples": 60, "part_examples": 30, field: value}
+    (folder / part_files.SETTING).write_text(json.dumps(setting))
+    with pytest.raises(DataError) as caught:
+        part_files.part_files("parts", str(folder))
+    assert f"setting.json: expected the setting of a folder of parts: {field}=" in str(caught.value)
+    assert f"{field}={value!r}: expected an integer" in str(caught.value)
+
+
+def test_a_setting_of_very_many_examples_takes_no_memory(embedded):
+    folder, _ = embedded
+    setting = {"examples": 10**12, "part_examples": 30}
+    (folder / part_files.SETTING).write_text(json.dumps(setting))
+    tracemalloc.start()
+    try:
+        with pytest.raises(UsageError, match=r"has finished: part 2 is missing"):
+            part_files.part_files("parts", str(folder))
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("about", "told"),
+    [
+        *(({"first": value}, f"first={value!r}: expected an integer >= 30") for value in WRONG),
+        *(({"examples": value}, f"examples={value!r}: expected an integer") for value in WRONG),
+        *(({"failed": value}, f"failed={value!r}: expected a list") for value in (None, 1, "", {})),
+        *(({"failed": [value]}, f"failed[0]={value!r}: expected an integer") for value in WRONG),
+        ({"first": 29}, "first=29: expected an integer >= 30"),
+        (
+            {"examples": 10**12},
+            "examples=1000000000000: expected 30, the rows and those that failed",
+        ),
+        ({"examples": 31, "failed": [30, 30]}, "failed holds 30 twice"),
+    ],
+)
+def test_a_wrong_note_of_a_part_is_named(embedded, about, told):
+    folder, rows = embedded
+    note = {"first": 30, "examples": 30, "failed": [], **about}
+    save(folder / "part-00001.npz", Embeddings(rows[29:59], np.arange(30), note))
+    paths = part_files.part_files("parts", str(folder))
+    with pytest.raises(DataError, match=r"part-00001\.npz: expected a part that") as caught:
+        list(part_files.read_rows("parts", paths))
+    assert told in str(caught.value)
+
+
+def test_parts_of_other_dimensions_are_named(parts):
+    folder, rows = parts
+    save(folder / "part-00002.npz", Embeddings(rows[:, :9], np.arange(60), {}))
+    with pytest.raises(DataError, match=r"part-00002.npz: 9 dimensions: expected 16"):
+        list(part_files.read_rows("parts", part_files.part_files("parts", str(folder))))
+
+
+def test_labels_of_far_ids_take_no_memory(embedded):
+    folder, rows = embedded
+    note = {"first": 2**60, "examples": 30, "failed": []}
+    save(folder / "part-00001.npz", Embeddings(rows[29:59], np.arange(30) + 7, note))
+    exported = open_rows(folder)
+    ids = np.array([4, 2**60 + 29])
+    assert [one["label"] for one in exported.payloads_of(ids)] == [3, 36]
 
 
 def test_what_is_not_there_is_named(parts):

@@ -98,6 +98,47 @@ def test_broken_payloads_are_named(tmp_path, text, message):
         read_payloads(tmp_path / "payload.jsonl")
 
 
+DEEP = "[" * 100 + "]" * 100
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ("1e400", "a.b[1]=inf: expected a finite number"),
+        ("-1e400", "a.b[1]=-inf: expected a finite number"),
+        ("NaN", "a.b[1]=nan: expected a finite number"),
+        (r'"x\u0000"', r"a.b[1]='x\x00': expected text without zeros"),
+        (r'"\ud800x"', r"a.b[1]='\ud800x': expected text that UTF-8 can hold"),
+        ("1" * 30, f"a.b[1]={'1' * 30}: expected an integer of 64 bits"),
+        ("1" * 5000, "line 2: expected a JSON object: "),
+        (r'{"\u0000": 1}', r"a.b[1]['\x00']: expected text without zeros"),
+        (r'{"\udfff": 1}', r"a.b[1]['\udfff']: expected text that UTF-8 can hold"),
+        (DEEP, "expected at most 100 levels"),
+        ("[" * 100_000 + "]" * 100_000, "expected at most 100 levels"),
+    ],
+)
+def test_what_databases_refuse_is_named_before_anything_is_sent(tmp_path, value, told):
+    path = tmp_path / "payload.jsonl"
+    path.write_text('{"a": 1}\n{"a": {"b": [1.5, ' + value + "]}}\n")
+    with pytest.raises(DataError, match=r"payload\.jsonl: line 2: ") as caught:
+        read_payloads(path)
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize("line", [b'{"a": "\xed\xa0\x80"}', b'{"a": "\xff"}', b'{"a": "\0"}'])
+def test_bytes_that_are_no_text_are_named(tmp_path, line):
+    (tmp_path / "payload.jsonl").write_bytes(line)
+    with pytest.raises(DataError, match=r"payload\.jsonl: line 1: expected a JSON object: ."):
+        read_payloads(tmp_path / "payload.jsonl")
+
+
+def test_what_databases_keep_is_kept(tmp_path):
+    kept = {"n": [2**63 - 1, -(2**63), 1e308, 5e-324], "t": "\U0001f600\x01ä", "none": None}
+    kept["deep"] = json.loads("[" * 98 + "]" * 98)
+    path = write_lines(tmp_path / "payload.jsonl", [kept])
+    assert read_payloads(path).of(np.array([0])) == [kept]
+
+
 def test_rows_without_payload_are_named(index_file, tmp_path):
     np.save(tmp_path / "labels.npy", np.arange(8))
     with pytest.raises(UsageError, match=f"1 have none, such as that of id {2**62}"):

@@ -94,6 +94,14 @@ def test_the_first_interval_does_not_count_and_replicas_share_a_step(tmp_path):
     assert "-" in estimate.told([row]).splitlines()[1]
 
 
+def test_a_damaged_record_is_named(tmp_path):
+    path = tmp_path / "train.json"
+    for text in ("{}", "[]", "[" * 100_000, '{"config": 1, "replicas": 1, "curves": []}'):
+        path.write_text(text)
+        with pytest.raises(DataError, match=r"train\.json: "):
+            estimate.training_seconds(path)
+
+
 def test_a_longer_interval_counts_its_steps(tmp_path):
     path = tmp_path / "train.json"
     rows = [{"step": 10, "seconds": 99.0}, {"step": 30, "seconds": 40.0}]

@@ -397,6 +397,12 @@ def test_bodies_that_are_made_to_cost_much(client, body, sentence):
     assert sentence in error(client.post("/search/vector", content=body, headers=headers), 422)
 
 
+def test_the_sentence_about_a_long_key_is_short(client):
+    body = json.dumps({"indices": [1], "values": [1], "k" * 100_000: 1})
+    headers = {"content-type": "application/json"}
+    assert "kkk" in error(client.post("/search/vector", content=body, headers=headers), 422)
+
+
 def test_an_endless_head_is_refused(client):
     with socket.create_connection((client.base_url.host, client.base_url.port)) as connection:
         connection.settimeout(30)

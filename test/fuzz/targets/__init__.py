@@ -8,5 +8,7 @@ and checks what comes out; perhaps `ALLOWED`, the exceptions by which the reader
 # Those that need TensorFlow come last, so that one process can run all.
 NAMES = (
     *("index_files", "queries", "pickles", "embedding_files", "flags"),
+    *("shard_folders", "part_folders", "payloads"),
     *("packs", "recordio", "tfrecords", "dense_embeddings", "archives", "images", "megaface"),
+    *("sparsifiers", "requests"),
 )

@@ -33,7 +33,7 @@ def seeds() -> list[Parts]:
     return [
         named,
         plain,
-        {**sparse, "provenance.json": note.encode()},
+        {**sparse, "provenance.text": note.encode()},
         whole,
         {"sparse.npz": arrays.zipped(arrays.join(plain), compress=True)},
         {**pieces, "dense.json": note.encode()},
@@ -44,10 +44,6 @@ def seeds() -> list[Parts]:
 
 def attempt(parts: Parts, folder: pathlib.Path) -> None:
     """Reads the embeddings and asks all that scripts ask of them; then searches in them."""
-    parts = dict(parts)
-    if "provenance.json" in parts:  # as the JSON it is, so that it is damaged as such
-        text = parts.pop("provenance.json").decode(errors="replace")
-        parts |= arrays.pieces("provenance", np.array(text))
     joined = arrays.join(parts)
     if "data.npy" in joined:
         joined = {"sparse.npz": arrays.zipped(joined)}
