@@ -8,9 +8,9 @@ import shutil
 import keras
 import numpy as np
 import pytest
+from golden import make
 from packaging.version import parse
 
-from golden import make
 from sparse_embed import losses, models
 from sparse_embed.common.arrays import read_npz
 from sparse_embed.common.failures import DataError
