@@ -5,6 +5,7 @@ import json
 import pathlib
 import shutil
 
+import h5py
 import keras
 import numpy as np
 import pytest
@@ -184,9 +185,12 @@ def test_runs_that_were_stopped_go_on_to_where_they_would_have_come(path, copy):
     stopped = copy(path)
     whole = Run.open(stopped.with_name("run"))
     began = (stopped / "curves.json").read_bytes()
+    with h5py.File(stopped / "checkpoints" / "last.weights.h5", "r+") as file:
+        file["interval"].attrs["seconds"] = 1000.0  # that the last steps before the stop took
     run = loop.train(whole.config, stopped, make.INTERVALS)
     assert run.record["curves"][: len(json.loads(began))] == json.loads(began)
     assert [row["step"] for row in run.record["curves"]] == [4, 8, 12]
+    assert run.record["curves"][1]["seconds"] > 1000
     for row, expected in zip(run.record["curves"], whole.record["curves"], strict=True):
         for name in ("loss", "metric_loss", "penalty", "regularizer_weight"):
             np.testing.assert_allclose(row[name], expected[name], rtol=1e-3, err_msg=name)
