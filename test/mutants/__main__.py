@@ -52,9 +52,16 @@ class Copy:
             timeout=_SECONDS,
         )
 
-    def pytest(self, *arguments: str) -> subprocess.CompletedProcess:
-        """Runs tests of the copy in one process."""
-        return self.python("-m", "pytest", "-n0", "-p", "no:cacheprovider", *arguments)
+    def pytest(self, *arguments: str) -> tuple[subprocess.CompletedProcess, dict[str, int]]:
+        """Runs tests of the copy in one process; returns how many failed, had errors, ..."""
+        report = self.root.parent / "report.xml"
+        report.unlink(missing_ok=True)
+        options = ("-n0", "-p", "no:cacheprovider", "-rs", f"--junitxml={report}")
+        done = self.python("-m", "pytest", *options, *arguments)
+        if not report.exists():
+            return done, {}
+        (suite,) = xml.etree.ElementTree.parse(report).iter("testsuite")
+        return done, {kind: int(suite.attrib[kind]) for kind in ("failures", "errors", "skipped")}
 
     def try_out(self, mutant: Mutant) -> str:
         """Applies a fault, runs its test, and takes the fault back; returns what came of it."""
@@ -67,7 +74,7 @@ class Copy:
                 done = self.python("setup.py", "build_ext", "--inplace")
                 if done.returncode:
                     return f"does not compile: {done.stdout[-400:]}"
-            done = self.pytest("-x", mutant.test)
+            done, counts = self.pytest("-x", mutant.test)
         except subprocess.TimeoutExpired:
             return f"hangs for {_SECONDS} seconds"
         finally:
@@ -75,8 +82,11 @@ class Copy:
             if path.suffix in _COMPILED:
                 for file, content in extensions.items():
                     file.write_bytes(content)
-        # 1: tests ran, and one failed. Others: none was found, or it could not be imported.
-        return {0: SURVIVED, 1: KILLED}.get(done.returncode, f"no test: {done.stdout[-400:]}")
+        if done.returncode == 0:
+            return SURVIVED
+        # An error is no failure: the test was not found, or not imported, or could not begin.
+        is_killed = done.returncode == 1 and counts["failures"] and not counts["errors"]
+        return KILLED if is_killed else f"no test: {done.stdout[-400:]}"
 
 
 def mutated(mutant: Mutant, whole: str) -> str:
@@ -88,10 +98,8 @@ def mutated(mutant: Mutant, whole: str) -> str:
 
 def check_tests(copy: Copy, mutants: Sequence[Mutant]) -> None:
     """Ends the program unless all tests pass without a fault; one that is skipped finds nothing."""
-    report = copy.root.parent / "report.xml"
-    done = copy.pytest(f"--junitxml={report}", "-rs", *{mutant.test: None for mutant in mutants})
-    (suite,) = xml.etree.ElementTree.parse(report).iter("testsuite")
-    if done.returncode or int(suite.attrib["skipped"]):
+    done, counts = copy.pytest(*{mutant.test: None for mutant in mutants})
+    if done.returncode or counts["skipped"]:
         sys.exit(
             f"{done.stdout}\nWithout a fault all of these tests must pass, and none be skipped"
         )

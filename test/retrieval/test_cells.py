@@ -286,10 +286,11 @@ def test_bounds_that_are_exact_are_rounded_up(kernels):
     queries = rng.uniform(0.1, 1, (20, 8)).astype(np.float32)
     index = built(scipy.sparse.csr_array(rows))
     index.kernels, index._way = kernels, "cells"
-    best = Algorithm1(rows).search(queries, len(rows))[0]
+    algorithm1 = Algorithm1(rows)
+    best = algorithm1.search(queries, len(rows))[0]
     for query, scores in zip(queries, best, strict=True):
-        for threshold in scores[8:200:8]:
-            want = Algorithm1(rows).search(query[None], 512, threshold)
-            found = index.search(query[None], 512, threshold)
+        for k, threshold in [*((512, score) for score in scores[8:200:8]), (3, None), (20, None)]:
+            want = algorithm1.search(query[None], k, threshold)
+            found = index.search(query[None], k, threshold)
             np.testing.assert_array_equal(found[1], want[1])
             np.testing.assert_array_equal(found[0], want[0])
