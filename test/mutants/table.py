@@ -77,7 +77,7 @@ MUTANTS = (
         file="datasets/examples.py",
         old="self.augment(images, _seeds(seed, step))",
         new="self.augment(images, _seeds(0, step))",
-        test="test/datasets/test_glyphs.py::test_streams_are_those_of_the_records",
+        test="test/datasets/test_examples.py::test_training_alone_is_augmented_by_seed_and_step",
         why="--seed decides the augmentation, too",
     ),
     Mutant(
@@ -97,7 +97,7 @@ MUTANTS = (
             "                images = self.augment(images, _seeds(seed, block))\n"
             "            left = count - (block - first) * size\n"
         ),
-        test="test/datasets/test_glyphs.py::test_evaluation_gives_every_image_its_views",
+        test="test/datasets/test_examples.py::test_training_alone_is_augmented_by_seed_and_step",
         why="what is measured are the images as they are",
     ),
     Mutant(
