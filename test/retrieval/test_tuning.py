@@ -63,7 +63,7 @@ def test_places_that_no_bound_fills_are_filled_exactly(way):
         for threads in (1, 2, 5):
             found = index.search(query, 5, threshold, threads, effort=0.5)
             np.testing.assert_array_equal(found[0], query)
-    scores, ids = index.search(query, 5, 0.5, effort=0.01)
+    _, ids = index.search(query, 5, 0.5, effort=0.01)
     np.testing.assert_array_equal(ids, [[0, -1, -1, -1, -1]])
 
 
