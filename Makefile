@@ -7,6 +7,7 @@
 # make test-minimum  the tests with the oldest versions of our dependencies that we support
 # make sanitize      the tests of the search engine under AddressSanitizer and UBSan
 # make kill          kills `save` and the scripts at 200 random moments: nothing may be lost
+# make mutants       puts 60 small faults into the code: a test must find each
 # make fuzz          damaged files and odd queries, for FUZZ_SECONDS (default 1200)
 # make lint          ruff and mypy
 # make install       the package with all that reproducing and testing need, into VENV
@@ -25,7 +26,7 @@ PACKAGES := $(patsubst %/__init__.py,%,$(wildcard */__init__.py))
 PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check \
   $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
 
-.PHONY: reproduce demo test test-engines test-minimum sanitize fuzz kill lint install clean
+.PHONY: reproduce demo test test-engines test-minimum sanitize fuzz kill mutants lint install clean
 .DELETE_ON_ERROR:
 
 reproduce: $(INSTALLED)
@@ -56,6 +57,9 @@ $(INSTALLED): setup.py pyproject.toml $(SOURCES) $(CONSTRAINTS)
 
 kill: $(INSTALLED)
 	$(BIN)/python test/kills.py $(ARGS)
+
+mutants: $(INSTALLED)
+	PYTHONPATH=test $(BIN)/python -m mutants $(ARGS)
 
 sanitize: $(INSTALLED)
 	PYTHON=$(BIN)/python sh test/sanitize.sh

@@ -63,5 +63,10 @@ def chosen_contrast(
         best = np.where(own[:, 0], ids[:, 1], ids[:, 0])
         return (best >= 0) & (labels[unseen][best] == labels[unseen][queries])
 
-    gain = hits(CONTRAST).astype(np.float64) - hits(0.0)
-    return CONTRAST if gain.mean() > gain.std() / np.sqrt(len(gain)) else 0.0
+    return CONTRAST if find_more(hits(CONTRAST), hits(0.0)) else 0.0
+
+
+def find_more(ours: np.ndarray, theirs: np.ndarray) -> bool:
+    """Returns whether our (n,) hits exceed theirs by more than a standard error of the mean."""
+    gain = ours.astype(np.float64) - theirs
+    return bool(gain.mean() > gain.std() / np.sqrt(len(gain)))

@@ -215,6 +215,8 @@ def test_source_archive_holds_what_is_needed_to_check_it_but_no_results(archive_
     assert {"Makefile", ".ci/run", "LICENSE", "CITATION.cff", "README.md"} <= archive_names
     assert "test/minimum-versions.txt" in archive_names
     assert "test/test_packaging.py" in archive_names
+    golden = {line.split()[0] for line in (ROOT / "test/golden/sums.txt").read_text().splitlines()}
+    assert {f"test/golden/{name}" for name in golden} <= archive_names
     assert not {name for name in archive_names if name.startswith(("results", "build"))}
 
 
@@ -401,7 +403,7 @@ def test_every_import_of_the_tests_is_of_all_or_dev(own):
 
     known = added("train", "baselines", "report", "serve", "dev")
     engines = added("benchmark", "distributed", "export")
-    siblings = {path.stem for path in (ROOT / "test").rglob("*.py")} | {"fuzz"}
+    siblings = {path.stem for path in (ROOT / "test").rglob("*.py")} | {"fuzz", "golden", "mutants"}
     for path in sorted((ROOT / "test").rglob("*.py")):
         absent = {
             name

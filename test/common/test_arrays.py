@@ -190,3 +190,9 @@ def test_text_that_is_none_is_refused(tmp_path, code, order):
     np.savez(tmp_path / "x.npz", names=np.array([65, code], f"{order}u4").view(f"{order}U1"))
     with pytest.raises(DataError, match=r"x\.npz:names: expected .*characters that do not exist"):
         read_npz(tmp_path / "x.npz")
+
+
+@pytest.mark.parametrize("code", [0xD7FF, 0xE000, 0x10FFFF])
+def test_characters_beside_those_that_are_none_are_text(tmp_path, code):
+    np.save(tmp_path / "x.npy", np.array([f"A{chr(code)}"]))
+    assert read_npy(tmp_path / "x.npy").tolist() == [f"A{chr(code)}"]

@@ -81,3 +81,15 @@ def test_other_systems_are_told_apart(monkeypatch):
 
     monkeypatch.setattr(memory.ctypes, "CDLL", absent)
     assert memory.keep_freed_memory() is False
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not hand a peak down")
+def test_peak_is_told_in_bytes():
+    """A process has the peak of the one that it came from: here a shell, which is small."""
+    code = (
+        "from sparse_embed.common.memory import peak_bytes; before = peak_bytes(); "
+        "block = bytearray(b'x') * (1 << 27); print(peak_bytes() - before)"
+    )
+    command = ["sh", "-c", '"$0" -c "$1"; exit $?', sys.executable, code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert int(done.stdout) == pytest.approx(1 << 27, rel=0.01)

@@ -266,3 +266,15 @@ def test_flip_alone_keeps_every_pixel_and_follows_its_seed():
     assert 16 < sum(mirrored) < 48
     np.testing.assert_array_equal(flipped, random_flip(images, tf.constant([3, 4])))
     assert (flipped != random_flip(images, tf.constant([3, 5])).numpy()).any()
+
+
+def test_training_alone_is_augmented_by_seed_and_step():
+    def mark(images, seed):
+        return images * 0 + tf.cast(1000 * seed[0] + seed[1], images.dtype)
+
+    marked = dataclasses.replace(numbers(12, 3), augment=mark)
+    batches = iter(marked.training_batches(4, seed=7, start_step=3))
+    for step in (3, 4):
+        np.testing.assert_array_equal(next(batches)[0], np.full((4, 1), 7000 + step))
+    for finite in (marked.evaluation_batches(5), marked.stream(10, 5, seed=1)):
+        assert {float(x) for images, _ in finite for x in images[:, 0]} <= {*range(12)}

@@ -165,3 +165,10 @@ def test_two_configs_may_share_a_flag_if_they_say_the_same():
     config.define(Same)
     with pytest.raises(ValueError, match="--batch_size: two configs define it differently"):
         config.define(Other)
+
+
+def test_every_flag_but_where_the_data_are_belongs_to_the_experiment():
+    data = DataConfig("image_folder")
+    classes = [*PARTS, type(data.options)]
+    names = {field.name for kind in classes for field in config.option_fields(kind)}
+    assert TrainConfig(data).identity.keys() == names - {"data_dir", "on_error"}

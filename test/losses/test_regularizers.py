@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from sparse_embed.losses import (
+    DFFlopsRegularization,
     FlopsRegularization,
     L1Regularization,
     QuadraticWarmup,
@@ -276,3 +277,17 @@ def test_config_round_trip(cls):
     assert (again.weight.weight, again.weight.steps) == (2.0, 5)
     assert (again.scope, again.name) == ("replica", "other")
     assert cls.from_config(cls(2.5).get_config()).weight == 2.5
+
+
+def test_dimensions_weigh_alike_until_their_weights_are_renewed():
+    """After 100 steps those of rare dimensions fall; the penalty of the 101st sees it."""
+    layer = DFFlopsRegularization(1.0, df_cutoff=0.3)
+    rows = np.eye(4, 2, dtype=np.float32)  # each dimension in a quarter of the rows
+    penalties = []
+    for _ in range(101):
+        layer(rows, training=True)
+        penalties.append(float(layer.losses[-1]))
+    np.testing.assert_allclose(penalties[:100], 2 / 16)
+    renewed = float(layer.weights_of(np.float32(0.25)))
+    assert renewed < 0.5
+    np.testing.assert_allclose(penalties[100], 2 / 16 * renewed, rtol=1e-5)

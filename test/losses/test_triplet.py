@@ -128,3 +128,17 @@ def test_bad_margin(margin):
 def test_config_round_trip():
     loss = TripletSemiHardLoss.from_config(TripletSemiHardLoss(0.3).get_config())
     assert (loss.margin, loss.name) == (0.3, "triplet")
+
+
+def test_a_negative_as_far_as_the_positive_is_not_further():
+    """Points of a grid, many of them equally far from each other."""
+    ties = 0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        labels, points = rng.integers(0, 3, 10), rng.integers(0, 3, (10, 2)).astype(float)
+        values = triplet_semi_hard(labels, points, 2.0)
+        np.testing.assert_allclose(values, brute_force(labels, points, 2.0), atol=1e-12)
+        squares = np.square(points[:, None] - points).sum(axis=2)
+        same = labels[:, None] == labels
+        ties += sum(np.isin(d[s], d[~s]).any() for d, s in zip(squares, same, strict=True))
+    assert ties > 100

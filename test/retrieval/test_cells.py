@@ -276,3 +276,21 @@ def test_cells_take_at_most_5_bytes_per_nonzero():
     for dims, nonzeros in ((64, 16), (1000, 32), (2000, 8)):
         csr = rows_like_trained(rng, 9000, dims, nonzeros, size=3)
         assert SparseIndex.build(csr).nbytes_by_part["cells"] <= 5 * csr.nnz
+
+
+@pytest.mark.parametrize("kernels", available_kernels())
+def test_bounds_that_are_exact_are_rounded_up(kernels):
+    """Cells of equal rows with few different values: a bound is a score, but for its rounding."""
+    rng = np.random.default_rng(0)
+    rows = np.repeat(rng.integers(1, 8, (64, 8)) / 8, 8, axis=0).astype(np.float32)
+    queries = rng.uniform(0.1, 1, (20, 8)).astype(np.float32)
+    index = built(scipy.sparse.csr_array(rows))
+    index.kernels, index._way = kernels, "cells"
+    algorithm1 = Algorithm1(rows)
+    best = algorithm1.search(queries, len(rows))[0]
+    for query, scores in zip(queries, best, strict=True):
+        for k, threshold in [*((512, score) for score in scores[8:200:8]), (3, None), (20, None)]:
+            want = algorithm1.search(query[None], k, threshold)
+            found = index.search(query[None], k, threshold)
+            np.testing.assert_array_equal(found[1], want[1])
+            np.testing.assert_array_equal(found[0], want[0])

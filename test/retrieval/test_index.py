@@ -320,3 +320,17 @@ def test_csr_with_wrong_indices_is_refused(indptr, indices):
         csr.indices = np.array(indices, dtype)
         with pytest.raises(ValueError, match="csr is not a valid CSR matrix"):
             SparseIndex.build(csr)
+
+
+@pytest.mark.parametrize("kernels", available_kernels())
+def test_rows_are_found_whose_small_values_were_left_out(kernels):
+    """A list ends where products are small: rows that lose some there keep their places."""
+    rng = np.random.default_rng(0)
+    query = np.array([[0.7, 0.5, 0.4, 0.3]], np.float32)
+    heavy = np.eye(4)[1 + np.arange(96) % 3]  # before them in three lists: whole chunks
+    rows = np.concatenate([heavy, rng.uniform([0.4, 0, 0, 0], [0.7, 0.2, 0.2, 0.2], (40, 4))])
+    index = SparseIndex.build(rows.astype(np.float32))
+    index.kernels, index._way = kernels, "accumulate"
+    for score in expected(rows.astype(np.float32), query, len(rows), None)[0][0]:
+        want = expected(rows.astype(np.float32), query, 50, score)
+        assert_same(index.search(query, 50, score), want)

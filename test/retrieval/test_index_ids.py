@@ -415,3 +415,29 @@ def test_unknown_ids_in_a_filter_are_ignored():
     assert index.search(np.ones((1, 3)), 2, forbidden=[-1, 20, 7])[1].tolist() == [[10, 30]]
     assert (index.search(np.ones((1, 3)), 2, allowed=[])[1] == -1).all()
     assert index.search(np.ones((1, 3)), 2, forbidden=[])[1].tolist() == [[10, 20]]
+
+
+def test_merge_gives_no_id_again_that_the_other_index_has_given():
+    """Its last rows were removed, and their ids forgotten."""
+    other = SparseIndex.build(np.eye(5, dtype=np.float32))
+    other.remove([3, 4])
+    other.compact()
+    index = SparseIndex(5)
+    index.merge(other)
+    assert index.next_id == 5
+    assert index.add(np.eye(5)[:1]).tolist() == [5]
+
+
+@pytest.mark.parametrize("own_ids", [False, True])
+def test_no_filter_brings_a_removed_row_back(own_ids):
+    rows = np.tile(np.eye(8, dtype=np.float32), (40, 1))
+    ids = np.arange(320)[::-1] * 2 if own_ids else np.arange(320)
+    index = SparseIndex.build(rows, ids if own_ids else None)
+    gone = ids[::3]
+    index.remove(gone)
+    mask = np.zeros(index.next_id, bool)
+    mask[ids[10:]] = True
+    for chosen in ({"allowed": mask}, {"allowed": ids[10:]}, {"forbidden": ids[:10]}):
+        _, found = index.search(rows[:8], 320, **chosen)
+        want = np.setdiff1d(ids[10:], gone)
+        assert {*found[found >= 0]} == {*want}

@@ -58,12 +58,12 @@ def test_places_that_no_bound_fills_are_filled_exactly(way):
     index = SparseIndex.build(np.eye(5, dtype=np.float32))
     index._way = way
     query = np.array([[4.0, 3.0, 2.0, 1.0, 0.0]])
-    scores, ids = index.search(query, 5, effort=0.5)
-    np.testing.assert_array_equal(ids, [[0, 1, 2, 3, 4]])
-    np.testing.assert_array_equal(scores, query)
-    for threads in (2, 5):
-        np.testing.assert_array_equal(index.search(query, 5, None, threads, effort=0.5)[0], query)
-    scores, ids = index.search(query, 5, 0.5, effort=0.01)
+    np.testing.assert_array_equal(index.search(query, 5, effort=0.5)[1], [[0, 1, 2, 3, 4]])
+    for threshold in (None, 0.0, -1.0):  # which let rows of score 0 through
+        for threads in (1, 2, 5):
+            found = index.search(query, 5, threshold, threads, effort=0.5)
+            np.testing.assert_array_equal(found[0], query)
+    _, ids = index.search(query, 5, 0.5, effort=0.01)
     np.testing.assert_array_equal(ids, [[0, -1, -1, -1, -1]])
 
 

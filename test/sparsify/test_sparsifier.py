@@ -386,3 +386,45 @@ def test_misuse_afterwards(fitted):
         fitted.transform(scipy.sparse.csr_array(np.ones((2, 24))))
     with pytest.raises(ValueError, match="width=3: expected one of dim, flops"):
         fitted.set_params(width=3)
+
+
+def test_labels_are_judged_on_classes_that_were_not_learned(monkeypatch):
+    from sparse_embed.sparsify import labels as deciding
+
+    learned, asked = [], []
+    learn, encode = deciding.learn, deciding.encode
+
+    def learn_noted(rows, atoms, nonzeros, steps, seed, classes, **options):
+        learned.append({row.tobytes() for row in rows})
+        assert len(rows) == len(classes)
+        return learn(rows, atoms, nonzeros, steps, seed, classes, **options)
+
+    def encode_noted(model, rows):
+        asked.append({row.tobytes() for row in rows})
+        return encode(model, rows)
+
+    monkeypatch.setattr(deciding, "learn", learn_noted)
+    monkeypatch.setattr(deciding, "encode", encode_noted)
+    x, labels = clusters(rows=1200, classes=200)
+    rows = x.astype(np.float32)
+    deciding.chosen_contrast(rows, labels, 32, 4, steps=2, seed=0)
+    assert len(learned) == len(asked) == 2
+    classes = {row.tobytes(): label for row, label in zip(rows, labels, strict=True)}
+    for known, held_out in zip(learned, asked, strict=True):
+        assert len(known) + len(held_out) == len(rows)
+        assert not {classes[row] for row in known} & {classes[row] for row in held_out}
+
+
+def test_labels_help_if_they_find_more_than_by_chance():
+    """Of 100 queries some find a row of their class only with labels, some only without."""
+    from sparse_embed.sparsify.labels import find_more
+
+    def outcomes(more, fewer):
+        ours, theirs = np.zeros(100, bool), np.zeros(100, bool)
+        ours[:more], theirs[100 - fewer :] = True, True
+        return ours, theirs
+
+    assert find_more(*outcomes(5, 0))  # 0.05, standard error 0.022
+    assert not find_more(*outcomes(2, 1))  # 0.01, standard error 0.017
+    assert not find_more(*outcomes(0, 0))
+    assert not find_more(*outcomes(0, 5))

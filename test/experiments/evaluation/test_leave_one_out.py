@@ -1,4 +1,5 @@
 import json
+import time
 
 import numpy as np
 import pytest
@@ -93,3 +94,16 @@ def test_table_shows_every_method_and_records_are_kept(data, tmp_path):
     saved = json.loads(path.read_text())
     assert saved["settings"] == {"k": 5}
     assert [record["method"] for record in saved["records"]] == [r["method"] for r in records]
+
+
+def test_milliseconds_are_of_a_thousand_to_the_second(data, monkeypatch):
+    """Each call of the search sleeps for a twentieth of a second: that is a lower bound."""
+    search = leave_one_out.retrieval.SparseIndex.search
+
+    def slow(*arguments, **options):
+        time.sleep(0.05)
+        return search(*arguments, **options)
+
+    monkeypatch.setattr(leave_one_out.retrieval.SparseIndex, "search", slow)
+    (record,) = leave_one_out.evaluate(data[0])
+    assert record["milliseconds_per_query"] >= 50 / len(data[0].labels)

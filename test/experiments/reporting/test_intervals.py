@@ -153,3 +153,10 @@ def test_outcomes_follow_the_interval():
     assert judging.all_hold([held, held]) == held
     assert judging.apart(held, Interval(2, 1, 3, 1), "x") == (undecided, "x (one seed)")
     assert judging.apart(held, Interval(2, 1, 3, 2), "x") == (held, "x")
+
+
+def test_three_seeds_have_two_degrees_of_freedom():
+    """Mean 2, standard error 1 / sqrt(3), and 4.3027 of them to each side."""
+    found = intervals.of_seeds(np.array([1.0, 2.0, 3.0]))
+    reach = 4.302653 / np.sqrt(3)
+    assert found == pytest.approx((2.0, 2.0 - reach, 2.0 + reach, 3), abs=1e-5)

@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 
+from sparse_embed.experiments.sparsifying import splits
 from sparse_embed.retrieval import SparseIndex
 from sparse_embed.sparsify import Sparsifier
 
@@ -147,3 +148,12 @@ def test_comparison_on_unseen_classes(rows, tmp_path):
         code=2,
     )
     assert "--held_out_classes=50: expected 1 to 49 of the 50 classes" in bad.stderr
+
+
+def test_held_out_classes_are_not_learned():
+    rows, labels = np.arange(60.0).reshape(30, 2), np.repeat(np.arange(10), 3)
+    split = splits.draw(rows, labels, held_out=4, seed=1)
+    assert len(np.unique(split.held_out_labels)) == 4
+    assert not set(split.labels) & set(split.held_out_labels)
+    assert len(split.rows) == len(split.labels) == 18
+    assert not {*split.rows[:, 0]} & {*split.held_out[:, 0]}

@@ -9,7 +9,7 @@ from sparse_embed import models
 from sparse_embed.common.failures import UsageError
 from sparse_embed.experiments.training.checks import check
 from sparse_embed.experiments.training.loop import CONFIG, train
-from sparse_embed.experiments.training.run import Run
+from sparse_embed.experiments.training.run import RECORD, Run
 from sparse_embed.experiments.training.warm_start import copy_weights
 from sparse_embed.flags.train_config import (
     DataConfig,
@@ -143,3 +143,17 @@ def test_mistakes_leave_the_folder_free(training, tmp_path):
     assert not (tmp_path / "run" / CONFIG).exists()
     training("run", embedding_dim=7)
     assert json.loads((tmp_path / "run" / CONFIG).read_text())["warm_start"] is None
+
+
+def test_a_resumed_run_does_not_start_there_again(training, tmp_path):
+    """The statistics of batch norms, which follow the data, are those of its checkpoint."""
+    source = disturb(build(7, name="linear", shape=(8,)))
+    source.save(tmp_path / "source.keras")
+    start = {"embedding_dim": 7, "warm_start": str(tmp_path / "source.keras")}
+    trained = Run.open(training("run", **start)).encoder().get_weights()
+    (tmp_path / "run" / RECORD).unlink()  # as if it had been killed before its end
+    resumed = Run.open(training("run", **start)).encoder().get_weights()
+    for old, new in zip(trained, resumed, strict=True):
+        np.testing.assert_array_equal(old, new)
+    first = source.get_weights()
+    assert any(not np.array_equal(a, b) for a, b in zip(first, resumed, strict=True))
