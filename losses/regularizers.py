@@ -68,14 +68,16 @@ class ActivationRegularization(keras.layers.Layer):
         scope: "global" averages activations over the batches of all replicas, "replica" over the
             replica's own batch.
         name: name of the layer, prefix of its metrics.
-        **kwargs: other arguments of `keras.layers.Layer`.
+        **kwargs: other arguments of `keras.layers.Layer`. Under every dtype policy the input passes
+            unchanged, and the penalty, the state and the metrics are float32.
     """
 
     def __init__(
         self, weight: float | Callable, scope: str = "global", name: str | None = None, **kwargs
     ):
-        # Without autocast: in mixed precision the input must pass unchanged, too.
-        super().__init__(name=name, autocast=False, **kwargs)
+        # Without autocast: in mixed precision the input must pass unchanged, too. That alone would
+        # not keep Keras from casting the state and the metrics to half precision.
+        super().__init__(name=name, autocast=False, **{**kwargs, "dtype": "float32"})
         if not (callable(weight) or isinstance(weight, TargetFlops)):
             weight = float(check_number("weight", weight, minimum=0))
         self.weight = weight

@@ -99,7 +99,8 @@ class SparsityMonitor(keras.layers.Layer):
     """
 
     def __init__(self, name: str = "sparsity", **kwargs):
-        super().__init__(name=name, autocast=False, **kwargs)
+        # As in `ActivationRegularization`; half precision would count to 2,048.
+        super().__init__(name=name, autocast=False, **{**kwargs, "dtype": "float32"})
 
     def build(self, input_shape):
         """Creates the totals."""

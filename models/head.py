@@ -182,8 +182,7 @@ class KeepLargest(keras.layers.Layer):
     """
 
     def __init__(self, k: int, anneal_steps: int, **kwargs):
-        kwargs.setdefault("dtype", "float32")
-        super().__init__(**kwargs)
+        super().__init__(**{**kwargs, "dtype": "float32"})
         self.k = int(check_number("k", k, integer=True, minimum=1))
         self.anneal_steps = int(check_number("anneal_steps", anneal_steps, integer=True, minimum=1))
 
@@ -231,8 +230,7 @@ class ArcFaceHead(keras.layers.Layer):
     """
 
     def __init__(self, num_classes: int, **kwargs):
-        kwargs.setdefault("dtype", "float32")
-        super().__init__(**kwargs)
+        super().__init__(**{**kwargs, "dtype": "float32"})
         self.num_classes = int(check_number("num_classes", num_classes, integer=True, minimum=1))
 
     def build(self, input_shape):

@@ -6,12 +6,15 @@ So `keras.models.load_model` reads it where this package is not installed.
 import io
 import os
 import re
+import weakref
 import zipfile
+from collections.abc import Callable
 
 import h5py
 import keras
 import numpy as np
 import scipy.sparse
+import tensorflow as tf
 from keras import ops
 
 from sparse_embed.common.reading import check_keras_file, parse_json, reading
@@ -21,6 +24,7 @@ from sparse_embed.sparsify.learning import Atoms
 _LARGEST = "largest_"  # and k: the name of the layer that keeps the k largest
 _EXPECTED = "a .keras file that Sparsifier.save wrote"
 _BATCH_VALUES = 1 << 23  # activations that are in memory together: 32 MB
+_graphs: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # of models in use
 
 
 def build_encoder(atoms: Atoms, nonzeros: int) -> keras.Model:
@@ -105,10 +109,22 @@ def _array(file: h5py.File, name: str) -> np.ndarray:
 
 def encode(model: keras.Model, rows: np.ndarray) -> scipy.sparse.csr_array:
     """Returns the codes of float32 rows, in batches that take little memory."""
-    dim = model.output_shape[-1]
-    size = max(1, _BATCH_VALUES // dim)
+    graph = _graph(model)
+    size = max(1, _BATCH_VALUES // model.output_shape[-1])
     parts = [
-        scipy.sparse.csr_array(model.predict_on_batch(rows[begin : begin + size]))
+        scipy.sparse.csr_array(graph(tf.constant(rows[begin : begin + size])).numpy())
         for begin in range(0, len(rows), size)
     ]
     return scipy.sparse.csr_array(scipy.sparse.vstack(parts, "csr"))
+
+
+def _graph(model: keras.Model) -> Callable:
+    """Returns the model as one graph for batches of any size, made at its first use.
+
+    `predict_on_batch` makes two, and TensorFlow warns of too many after a few models.
+    """
+    if model not in _graphs:
+        rows = tf.TensorSpec((None, model.input_shape[-1]), tf.float32)
+        call = tf.function(lambda x: model(x, training=False), input_signature=[rows])
+        _graphs[model] = call.get_concrete_function()
+    return _graphs[model]

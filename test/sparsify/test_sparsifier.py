@@ -1,9 +1,12 @@
 """Sparse codes of dense rows: budgets, evenness, neighbours, files, bad input."""
 
+import gc
 import io
+import logging
 import pickle
 import subprocess
 import sys
+import weakref
 import zipfile
 
 import h5py
@@ -314,6 +317,29 @@ def test_classes_that_a_file_names_are_not_made(fitted, tmp_path):
     x, _ = clusters(rows=30)
     expected = fitted.transform(x).toarray()
     np.testing.assert_array_equal(Sparsifier.load(path).transform(x).toarray(), expected)
+
+
+def test_tensorflow_does_not_warn_of_batches_that_differ_in_size(fitted, tmp_path):
+    """It does where the last calls, of this model or others, have made one graph after another."""
+    x, _ = clusters(seed=1)
+    fitted.save(tmp_path / "codes.keras")
+    sparsifiers = [Sparsifier.load(tmp_path / "codes.keras") for _ in range(6)]
+    messages = []
+    log, handler = logging.getLogger("tensorflow"), logging.Handler()
+    handler.emit = lambda record: messages.append(record.getMessage())
+    log.addHandler(handler)
+    try:
+        found = [one.transform(x[:size]) for size in (7, 1, 30) for one in sparsifiers]
+    finally:
+        log.removeHandler(handler)
+    assert messages == []
+    codes = fitted.transform(x[:30]).toarray()
+    for part in found:
+        np.testing.assert_allclose(part.toarray(), codes[: part.shape[0]], atol=1e-6)
+    encoders = [weakref.ref(one.encoder_) for one in sparsifiers]
+    del sparsifiers
+    gc.collect()
+    assert [encoder() for encoder in encoders] == [None] * 6  # nothing keeps their graphs
 
 
 def test_constant_columns_and_fewer_rows_than_dimensions():
