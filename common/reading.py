@@ -100,9 +100,10 @@ def parse_json(text: str | bytes) -> Any:
         for _ in range(_MOST_LEVELS):
             inside = (one.values() if isinstance(one, dict) else one for one in level)
             level = [part for parts in inside for part in parts if isinstance(part, dict | list)]
+        is_too_deep = bool(level)
     except RecursionError:
-        level = [None]
-    if level:
+        is_too_deep = True
+    if is_too_deep:
         raise ValueError(f"it is nested too deeply: expected at most {_MOST_LEVELS} levels")
     return content
 

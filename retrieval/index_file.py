@@ -150,11 +150,11 @@ def open_content(source: memoryview | _index.Mapping, verify: bool) -> _index.Sp
             index.attach(sections[number], count)
     except ValueError as error:
         raise IndexFileError(f"section {number}: {error}") from None
-    arrays = [np.frombuffer(array, kind).copy() for array, kind in ids]
+    own, places, ranks = (np.frombuffer(array, kind).copy() for array, kind in ids)
     file = source if isinstance(source, _index.Mapping) else None
     lengths = np.frombuffer(sections[0], np.uint64)
     try:
-        index.restore(lengths, removed, header.next_id, *arrays, file)
+        index.restore(lengths, removed, header.next_id, own, places, ranks, file)
     except ValueError as error:
         raise IndexFileError(f"the ids are damaged: {error}") from None
     return index
