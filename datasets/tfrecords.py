@@ -117,14 +117,20 @@ class Shards:
                 images = random_flip(images, tf.stack([tf.constant(seed, tf.int64), step]))
             return normalise(images), batch[1]
 
-        records = self._files.shuffle(self.num_shards, seed).interleave(
-            self._records,
-            cycle_length=16,
-            block_length=16,
-            num_parallel_calls=tf.data.AUTOTUNE,
-            deterministic=True,
-        )
-        records = records.repeat().shuffle(buffer_size, seed)
+        # A function of the pass, since a `shuffle` would go on where the last iterator was.
+        def one_pass(number):
+            order = tf.stack([tf.constant(seed, tf.int64), number])
+            files = tf.random.experimental.stateless_shuffle(self._files, order)
+            return tf.data.Dataset.from_tensor_slices(files).interleave(
+                self._records,
+                cycle_length=16,
+                block_length=16,
+                num_parallel_calls=tf.data.AUTOTUNE,
+                deterministic=True,
+            )
+
+        records = tf.data.Dataset.counter().flat_map(one_pass)
+        records = records.shuffle(buffer_size, seed, reshuffle_each_iteration=False)
         batches = records.batch(batch_size, drop_remainder=True).skip(start_step)
         batches = batches.enumerate(start_step).map(finish, num_parallel_calls=tf.data.AUTOTUNE)
         return batches.prefetch(tf.data.AUTOTUNE)
@@ -148,7 +154,8 @@ class Shards:
         def finish(encoded, labels):
             return normalise(self._decode(encoded)), labels
 
-        records = self._files.flat_map(self._records).skip(start)
+        files = tf.data.Dataset.from_tensor_slices(self._files)
+        records = files.flat_map(self._records).skip(start)
         batches = records.take(-1 if count is None else count).batch(batch_size)
         return batches.map(finish, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 
@@ -174,9 +181,8 @@ class Shards:
             raise ValueError(f"{self.name}: expected at least one example, got none")
 
     @property
-    def _files(self) -> tf.data.Dataset:
-        paths = _paths(self.folder, self.num_shards)
-        return tf.data.Dataset.from_tensor_slices([str(path) for path in paths])
+    def _files(self) -> list[str]:
+        return [str(path) for path in _paths(self.folder, self.num_shards)]
 
     def _records(self, path: tf.Tensor) -> tf.data.Dataset:
         """Returns the (encoded image, int32 label) of this part's classes in a shard."""

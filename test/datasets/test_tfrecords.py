@@ -54,6 +54,15 @@ def test_shards_hold_every_image_once(photos, tmp_path):
     assert collect(training(start_step=2).take(1)) == passes[22:]
 
 
+def test_training_batches_are_the_same_however_often_they_are_begun(photos, tmp_path):
+    """`fit` begins them once or twice, other times in a resumed run than in an undisturbed one."""
+    shards = tfrecords.write_shards(photos, tmp_path / "shards", num_shards=3)
+    batches = shards.training_batches(4, seed=1, buffer_size=6)
+    first = collect(batches.take(9))
+    assert collect(batches.take(9)) == first
+    assert first != collect(shards.training_batches(4, seed=2, buffer_size=6).take(9))
+
+
 def test_shards_are_a_part_like_any_other(photos, tmp_path):
     shards: Part = tfrecords.write_shards(photos, tmp_path / "shards", num_shards=3)
     once = collect(shards.evaluation_batches(4))
