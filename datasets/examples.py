@@ -265,9 +265,12 @@ class Examples:
                 # The last block is filled up, since the warps depend on the size of the block.
                 missing = [[0, size - tf.shape(images)[0]], *[[0, 0]] * len(self.shape)]
                 full = tf.ensure_shape(tf.pad(images, missing), (size, *self.shape))
-                images = self.view(full, _seeds(seed, block))[: tf.shape(images)[0]]
+                images = self.view(full, _seeds(seed, block))
             left = count - (block - first) * size
-            return normalise(images)[:left], labels[:left]
+            # Not a slice, which would share the block's buffer: where `rebatch` joins such parts,
+            # TensorFlow logs an error that is none.
+            kept = tf.range(tf.minimum(left, tf.shape(labels, tf.int64)[0]))
+            return normalise(tf.gather(images, kept)), tf.gather(labels, kept)
 
         batches = blocks.enumerate(first).map(finish, num_parallel_calls=tf.data.AUTOTUNE)
         batches = batches.rebatch(batch_size)
