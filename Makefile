@@ -2,8 +2,9 @@
 #                    or paper, ARGS for its flags
 # make demo          the page of the service on what `make reproduce` left; ARGS for its flags
 # make test          the tests; PYTEST_ARGS chooses among them
-# make test-engines  the tests that need other engines, databases, Ray or PyTorch, which it
-#                    installs (gigabytes)
+# make test-engines  the tests that need other engines, databases or Ray, which it installs
+#                    (gigabytes)
+# make test-benchmarks  the tests of the studies in benchmarks/
 # make test-minimum  the tests with the oldest versions of our dependencies that we support
 # make sanitize      the tests of the search engine under AddressSanitizer and UBSan
 # make kill          kills `save` and the scripts at 200 random moments: nothing may be lost
@@ -23,10 +24,12 @@ PRESET ?= quick
 FUZZ_SECONDS ?= 1200
 # As in setup.py: every folder with an __init__.py.
 PACKAGES := $(patsubst %/__init__.py,%,$(wildcard */__init__.py))
+# Files that nothing installs; each is a module by itself.
+STUDIES := $(filter-out benchmarks/test_% benchmarks/conftest.py,$(wildcard benchmarks/*.py))
 PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check \
   $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
 
-.PHONY: reproduce demo test test-engines test-minimum sanitize fuzz kill mutants lint install clean
+.PHONY: reproduce demo test test-engines test-minimum test-benchmarks sanitize fuzz kill mutants lint install clean
 .DELETE_ON_ERROR:
 
 reproduce: $(INSTALLED)
@@ -43,6 +46,7 @@ lint: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	@mkdir -p build/typing && ln -sfn ../.. build/typing/sparse_embed
 	MYPYPATH=build/typing $(BIN)/mypy $(addprefix -p sparse_embed.,$(PACKAGES))
+	MYPYPATH=build/typing:benchmarks $(BIN)/mypy $(STUDIES)
 
 install: $(INSTALLED)
 
@@ -68,8 +72,11 @@ fuzz: $(INSTALLED)
 	PYTHONPATH=test $(BIN)/python -m fuzz --seconds=$(FUZZ_SECONDS) $(ARGS)
 
 test-engines: $(INSTALLED)
-	$(PIP_INSTALL) --editable '.[all,dev,benchmark,distributed,export,torch]'
-	$(BIN)/pytest -m engines -rs $(PYTEST_ARGS)
+	$(PIP_INSTALL) --editable '.[all,dev,benchmark,distributed,export]'
+	$(BIN)/pytest test benchmarks -m engines -rs $(PYTEST_ARGS)
+
+test-benchmarks: $(INSTALLED)
+	$(BIN)/pytest benchmarks $(PYTEST_ARGS)
 
 test-minimum:
 	$(MAKE) test VENV=.venv-minimum CONSTRAINTS=test/minimum-versions.txt

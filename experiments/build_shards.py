@@ -13,8 +13,8 @@ from absl import flags
 from sparse_embed.common.failures import UsageError
 from sparse_embed.experiments.evaluation import part_files
 from sparse_embed.flags import app
+from sparse_embed.flags.retrieval import NUM_THREADS
 from sparse_embed.flags.shards import INDEX_FOLDER, SHARDS
-from sparse_embed.flags.workload import NUM_THREADS
 from sparse_embed.retrieval import shard_folder
 
 _PARTS = flags.DEFINE_string(

@@ -11,8 +11,8 @@ import pathlib
 from sparse_embed.common.failures import UsageError
 from sparse_embed.flags import app
 from sparse_embed.flags.output import RUN_DIR
+from sparse_embed.flags.retrieval import NUM_THREADS
 from sparse_embed.flags.serving import HOST, OPEN_PAGE, PORT
-from sparse_embed.flags.workload import NUM_THREADS
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from sparse_embed.common.failures import UsageError
 from sparse_embed.flags import app
 from sparse_embed.flags.embedding import IMAGE_FOLDER
 from sparse_embed.flags.output import ENCODER, MODEL_DIR
-from sparse_embed.flags.retrieval import DENSE, INDEX
+from sparse_embed.flags.retrieval import DENSE, INDEX, NUM_THREADS
 from sparse_embed.flags.serving import (
     HOST,
     MAX_BODY,
@@ -27,7 +27,6 @@ from sparse_embed.flags.serving import (
     OPEN_PAGE,
     PORT,
 )
-from sparse_embed.flags.workload import NUM_THREADS
 
 _DENSE_MODEL_DIR = flags.DEFINE_string(
     "dense_model_dir", None, "Folder of the run of a dense encoder, to re-rank with."

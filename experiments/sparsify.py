@@ -20,8 +20,8 @@ from sparse_embed.common.files import user_path
 from sparse_embed.experiments.sparsifying import index_folder
 from sparse_embed.flags import app
 from sparse_embed.flags.output import OUTPUT
+from sparse_embed.flags.retrieval import NUM_THREADS
 from sparse_embed.flags.sparsifying import CODE_DIM, FLOPS, NONZEROS, STEPS
-from sparse_embed.flags.workload import NUM_THREADS
 
 _EMBEDDINGS = flags.DEFINE_string("embeddings", None, "Dense embeddings (.npy), a row for each.")
 _LABELS = flags.DEFINE_string("labels", None, "Labels of the rows (.npy), integers or strings.")

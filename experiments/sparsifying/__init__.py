@@ -1,1 +1,1 @@
-"""What `sparsify` and `compare_sparsifiers` call."""
+"""What `sparsify` and `benchmarks/sparsifiers.py` call."""

@@ -195,10 +195,6 @@ CASES = {
         (["--database={f}/sparse.npz", "--dense_database={f}/cut.npy"], "cut.npy"),
         (["--database={f}/sparse.npz", "--dense_database={f}/garbage.npy"], "garbage.npy"),
     ],
-    "benchmark_search": [
-        (["--database={f}/cut.npz", "--query_file={f}/sparse.npz"], "cut.npz"),
-        (["--database={f}/sparse.npz", "--query_file={f}/garbage.npz"], "garbage.npz"),
-    ],
     "evaluate_megaface": [
         (["--records={t}/records", "--dense={f}/cut.npy"], "cut.npy"),
         (

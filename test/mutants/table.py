@@ -547,10 +547,10 @@ MUTANTS = (
     ),
     Mutant(
         name="held_out_rows_are_learned",
-        file="experiments/sparsifying/splits.py",
+        file="benchmarks/sparsifiers.py",
         old="return Split(rows[~unseen], labels[~unseen], rows[unseen], labels[unseen])",
         new="return Split(rows, labels, rows[unseen], labels[unseen])",
-        test="test/experiments/sparsifying/test_sparsify.py::test_held_out_classes_are_not_learned",
+        test="benchmarks/test_sparsifiers.py::test_held_out_classes_are_not_learned",
         why="nothing learns from the classes that it is measured on",
     ),
     Mutant(

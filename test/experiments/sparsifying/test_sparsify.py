@@ -1,4 +1,4 @@
-"""`sparsify` and `compare_sparsifiers`, from files to files."""
+"""`sparsify`, from files to files."""
 
 import json
 import os
@@ -8,7 +8,6 @@ import sys
 import numpy as np
 import pytest
 
-from sparse_embed.experiments.sparsifying import splits
 from sparse_embed.retrieval import SparseIndex
 from sparse_embed.sparsify import Sparsifier
 
@@ -35,7 +34,6 @@ def rows(tmp_path_factory):
     x = (rng.normal(size=(50, 24))[labels] + 0.4 * rng.normal(size=(1000, 24)) + 2).astype("f4")
     np.save(folder / "x.npy", x)
     np.save(folder / "labels.npy", labels)
-    np.savez(folder / "both.npz", embeddings=x, labels=labels)
     return folder
 
 
@@ -117,43 +115,3 @@ def test_bad_input_is_named_and_nothing_is_written(
     assert message in str(caught.value)
     assert caught.value.exit_code == 2
     assert sorted(os.listdir()) == before
-
-
-def test_comparison_on_unseen_classes(rows, tmp_path):
-    output = tmp_path / "compared.json"
-    script(
-        "compare_sparsifiers",
-        f"--labelled={rows / 'both.npz'}",
-        "--splits=1,2",
-        "--code_nonzeros=6",
-        "--code_dim=48",
-        "--ways=random,random with a threshold,linear head,Sparsifier",
-        f"--output={output}",
-    )
-    record = json.loads(output.read_text())
-    found = {(entry["method"], entry["split"]): entry for entry in record["records"]}
-    assert record["held_out"] == 25
-    for split in (1, 2):
-        assert found["Sparsifier", split]["nonzeros"] <= 6
-        assert found["Sparsifier", split]["recall_at_1"] > 0.5
-        assert found["random with a threshold", split]["nonzeros"] == pytest.approx(6, abs=1)
-        dense = found["exhaustive dense", split]["recall_at_1"]
-        assert found["Sparsifier", split]["recall_at_1_reranked"] <= dense + 0.01
-        assert ("HNSW, 16 links, ef 64", split) in found
-    bad = script(
-        "compare_sparsifiers",
-        f"--labelled={rows / 'both.npz'}",
-        "--held_out_classes=50",
-        f"--output={output}",
-        code=2,
-    )
-    assert "--held_out_classes=50: expected 1 to 49 of the 50 classes" in bad.stderr
-
-
-def test_held_out_classes_are_not_learned():
-    rows, labels = np.arange(60.0).reshape(30, 2), np.repeat(np.arange(10), 3)
-    split = splits.draw(rows, labels, held_out=4, seed=1)
-    assert len(np.unique(split.held_out_labels)) == 4
-    assert not set(split.labels) & set(split.held_out_labels)
-    assert len(split.rows) == len(split.labels) == 18
-    assert not {*split.rows[:, 0]} & {*split.held_out[:, 0]}

@@ -1,0 +1,307 @@
+r"""Measures, fits and applies the cost model of search: see docs/cost_model.md.
+
+    python benchmarks/cost_model.py --stage=build --rows=1000000 --nnz=32
+    python benchmarks/cost_model.py --stage=index --rows=1000000 --nnz=32
+    python benchmarks/cost_model.py --stage=fit
+    python benchmarks/cost_model.py --stage=plan
+
+Each stage reads what earlier ones wrote to `--cost_dir` and writes a file of its own there:
+
+    build   an index of made-up rows, in `--shard_dir`; run it for several --rows and --nnz
+    index   times and bytes of such an index, which is removed
+    spread  the same queries on four shards: how much times differ between shards
+    others  merging, exhaustive dense search and IVF-PQ
+    fit     the model, from the indexes of 1, 3 and 10 million rows
+    predict an index of --rows and --nnz that was not measured yet
+    check   all predictions against the indexes that were measured since
+    plan    100 million and a billion rows: shards, memory, latency, cores; a figure, and tables,
+            which go between the marks of the page --output
+"""
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import cost_measure
+import cost_plan
+import cost_report
+import cost_rivals
+import numpy as np
+from absl import flags
+from cost_formula import FIT_ROWS, Fit, errors
+from cost_measure import KS
+from row_flags import DIMS, NNZ, ROWS
+from shard_queue import Spread
+
+from sparse_embed.common.failures import UsageError
+from sparse_embed.common.reading import read_json
+from sparse_embed.experiments.evaluation import records
+from sparse_embed.experiments.evaluation.records import Record
+from sparse_embed.experiments.reporting.markdown import put_between_marks
+from sparse_embed.experiments.reporting.text_table import text_table
+from sparse_embed.flags import app
+from sparse_embed.flags.output import OUTPUT
+from sparse_embed.flags.retrieval import NUM_THREADS
+
+SHARDS_MEASURED = 4
+RIVAL_QUERIES = 128
+PLANNED_ROWS = (100_000_000, 1_000_000_000)
+SHARD_ROWS = (5_000_000, 10_000_000, 20_000_000)
+RATES = (100.0, 1000.0)  # queries per second
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What the stages are told; the flags of the script explain each."""
+
+    shard_dir: pathlib.Path
+    rows: int
+    dims: int
+    nnz: int
+    queries: int
+    rounds: int
+    num_threads: int
+    round_trip_ms: float
+    call_ms: float
+    gigabits: float
+    replica_cores: int
+    page: pathlib.Path | None
+
+
+def build(folder: pathlib.Path, options: Options) -> None:
+    """Builds one index."""
+    del folder  # there is no record yet
+    _build(options, 0)
+
+
+def index(folder: pathlib.Path, options: Options) -> None:
+    """Times one index, and removes it."""
+    path = _shard(options, 0)
+    sizes = (options.queries, options.rounds)
+    found = cost_measure.measure_index(path, _ks(options.rows), *sizes)
+    found = [{"nnz": options.nnz, **record} for record in found]
+    _show(found, ["rows", "nnz", "kind", "k", "flops_per_row", "bytes_per_row", "p50", "p99"])
+    name = f"index_{options.rows}_{options.nnz}.json"
+    records.save_all(folder / name, found, queries=options.queries, rounds=options.rounds)
+    cost_measure.remove(path)
+
+
+def spread(folder: pathlib.Path, options: Options) -> None:
+    """Times the same queries on several shards, builds and removes them."""
+    parts = range(1, 1 + SHARDS_MEASURED)
+    for part in parts:
+        _build(options, part)
+    paths = [_shard(options, part) for part in parts]
+    taken = cost_measure.measure_spread(paths, _ks(options.rows), options.rounds)
+    found: list[Record] = [
+        {
+            "rows": options.rows,
+            "nnz": options.nnz,
+            "k": k,
+            **cost_measure.percentiles(times.ravel()),
+            "microseconds": np.round(1e6 * times).astype(int).tolist(),
+        }
+        for k, times in taken.items()
+    ]
+    _show(found, ["rows", "nnz", "k", "p50", "p99"])
+    records.save_all(folder / "spread.json", found)
+    for path in paths:
+        cost_measure.remove(path)
+
+
+def fit(folder: pathlib.Path, options: Options) -> None:
+    """Fits the model."""
+    measured = cost_report.load_indexes(folder)
+    base = [record for record in measured if record["rows"] in FIT_ROWS]
+    if {record["rows"] for record in base} != set(FIT_ROWS):
+        raise UsageError(f"--cost_dir={folder}: expected indexes of {FIT_ROWS} rows")
+    model = Fit.of(base)
+    fitted = errors([model.predict(record, record["rows"]) for record in base], base)
+    worst = max(abs(record["time_error"]) for record in fitted)
+    typical = float(np.median([abs(record["time_error"]) for record in fitted]))
+    print(f"fit: relative errors of {typical:.1%} in the median, {worst:.1%} at most")
+    records.save_all(folder / "fit.json", fitted, model=dataclasses.asdict(model))
+
+
+def predict(folder: pathlib.Path, options: Options) -> None:
+    """Predicts an index that was not measured yet, from the sparsity of a batch of its rows."""
+    model = _model(folder)
+    sizes = (options.dims, options.nnz, options.queries)
+    settings = cost_measure.sparsities(*sizes)
+    found = [
+        model.predict({"nnz": options.nnz, "k": k, **setting}, options.rows)
+        for setting in settings
+        for k in _ks(options.rows)
+    ]
+    _show(found, ["rows", "nnz", "kind", "k", "flops_per_row", "p50", "bytes_per_row"])
+    records.save_all(folder / f"predicted_{options.rows}_{options.nnz}.json", found)
+
+
+def check(folder: pathlib.Path, options: Options) -> None:
+    """Compares predictions with what was measured since."""
+    del options
+    predicted: list[Record] = []
+    for path in sorted(folder.glob("predicted_*.json")):
+        predicted += read_json(path, "what --stage=predict writes")["records"]
+    if not predicted:
+        raise UsageError(f"--cost_dir={folder}: expected what --stage=predict writes")
+    found = errors(predicted, cost_report.load_indexes(folder))
+    _show(found, list(found[0]))
+    records.save_all(folder / "check.json", found)
+
+
+def others(folder: pathlib.Path, options: Options) -> None:
+    """Times merging, and the rivals at `rows` rows."""
+    merging = cost_measure.measure_merge([2, 10, 50, 200, 1000], KS)
+    _show(merging, ["shards", "k", "milliseconds"])
+    sizes = (options.rows, options.dims, options.nnz, RIVAL_QUERIES, KS[0], options.num_threads)
+    found = cost_rivals.measure(*sizes)
+    for record in found:
+        print(record)
+    records.save_all(folder / "others.json", found, merge=merging)
+
+
+def plan(folder: pathlib.Path, options: Options) -> None:
+    """Applies the model to more rows: `plan.json`, a figure, and tables in the page."""
+    model = _model(folder)
+    own = [
+        record
+        for record in cost_report.load_indexes(folder)
+        if (record["rows"], record["nnz"]) == (max(FIT_ROWS), options.nnz)
+    ]
+    if not own:
+        raise UsageError(f"--nnz={options.nnz}: expected one that was measured")
+    settings = {r["k"]: cost_plan.Setting.of(r) for r in own if r["kind"] == "far"}
+    measured = read_json(folder / "spread.json", "what --stage=spread writes")["records"]
+    spreads = {r["k"]: Spread(np.array(r["microseconds"]) / 1e6) for r in measured}
+    rivals = read_json(folder / "others.json", "what --stage=others writes")
+    caller = cost_plan.Caller(
+        options.round_trip_ms,
+        options.call_ms,
+        options.gigabits,
+        cost_plan.MergeModel.fit(rivals["merge"]),
+    )
+    site = cost_plan.Site(options.replica_cores, caller)
+    found = [
+        cost_plan.plan(model, settings[k], rows, shard_rows, rate, spreads[k], site)
+        for rows in PLANNED_ROWS
+        for shard_rows in SHARD_ROWS
+        for k in KS
+        for rate in RATES
+    ]
+    k = KS[0]
+    dense = cost_rivals.Dense.of(rivals["records"])
+    ivfpq = cost_rivals.IVFPQ.of(rivals["records"])
+    compared = [
+        record
+        for rows in PLANNED_ROWS
+        for record in cost_plan.compare(
+            model, settings[k], rows, SHARD_ROWS[1], spreads[k], dense, ivfpq
+        )
+    ]
+    records.save_all(
+        folder / "plan.json",
+        found,
+        nnz=options.nnz,
+        site=dataclasses.asdict(site),
+        dense=dataclasses.asdict(dense),
+        ivfpq=dataclasses.asdict(ivfpq),
+        compared=compared,
+    )
+    cost_report.draw(folder, folder / "cost_model.png")
+    text = cost_report.markdown(folder)
+    print(text)
+    if options.page:
+        picture = os.path.relpath(folder / "cost_model.png", options.page.parent)
+        text = f"![time per query and latency of many shards]({picture})\n\n{text}"
+        page = options.page.read_text() if options.page.exists() else ""
+        options.page.write_text(put_between_marks(page, text))
+
+
+STAGES: dict[str, Callable[[pathlib.Path, Options], None]] = {
+    "build": build,
+    "index": index,
+    "spread": spread,
+    "others": others,
+    "fit": fit,
+    "predict": predict,
+    "check": check,
+    "plan": plan,
+}
+
+
+def _shard(options: Options, part: int) -> pathlib.Path:
+    return options.shard_dir / f"{options.rows}_{options.nnz}_{part}.index"
+
+
+def _build(options: Options, part: int) -> None:
+    sizes = (options.rows, options.dims, options.nnz, options.queries)
+    cost_measure.build(_shard(options, part), *sizes, options.num_threads, part)
+
+
+def _model(folder: pathlib.Path) -> Fit:
+    return Fit.from_json(read_json(folder / "fit.json", "what --stage=fit writes")["model"])
+
+
+def _ks(rows: int) -> list[int]:
+    return [k for k in KS if k <= rows]
+
+
+def _show(found: list[Record], keys: list[str]) -> None:
+    def text(value: Any) -> str:
+        return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+    print(text_table(keys, [[text(record[key]) for key in keys] for record in found]), flush=True)
+
+
+_STAGE = flags.DEFINE_enum("stage", None, list(STAGES), "What to do; see above.")
+_COST_DIR = flags.DEFINE_string("cost_dir", "results/cost_model", "Folder of the records.")
+_SHARD_DIR = flags.DEFINE_string(
+    "shard_dir", "runs/cost_model", "Folder of index files, which are removed once timed."
+)
+_COST_QUERIES = flags.DEFINE_integer(
+    "cost_queries", 300, "Queries of each kind.", lower_bound=10, upper_bound=50_000
+)
+_TIMING_ROUNDS = flags.DEFINE_integer(
+    "timing_rounds", 3, "How often each query is timed.", lower_bound=1
+)
+_ROUND_TRIP = flags.DEFINE_float(
+    "round_trip_ms", 1.2, "Milliseconds to call all shards and back, assumed.", lower_bound=0.0
+)
+_CALL = flags.DEFINE_float(
+    "call_ms", 0.1, "Milliseconds of the caller for each shard, assumed.", lower_bound=0.0
+)
+_GIGABITS = flags.DEFINE_float(
+    "gigabits", 10.0, "Gigabits per second into the caller, assumed.", lower_bound=0.001
+)
+_REPLICA_CORES = flags.DEFINE_integer(
+    "replica_cores", 4, "Cores of each replica of a shard.", lower_bound=1
+)
+
+
+def main() -> None:
+    """Runs one stage."""
+    if not _STAGE.value:
+        raise UsageError(f"--stage is not given: expected one of {', '.join(STAGES)}")
+    folder = app.writable_folder("cost_dir", _COST_DIR.value)
+    options = Options(
+        shard_dir=app.writable_folder("shard_dir", _SHARD_DIR.value),
+        rows=ROWS.value,
+        dims=DIMS.value,
+        nnz=NNZ.value,
+        queries=_COST_QUERIES.value,
+        rounds=_TIMING_ROUNDS.value,
+        num_threads=NUM_THREADS.value,
+        round_trip_ms=_ROUND_TRIP.value,
+        call_ms=_CALL.value,
+        gigabits=_GIGABITS.value,
+        replica_cores=_REPLICA_CORES.value,
+        page=app.writable_file("output", OUTPUT.value, ".md") if OUTPUT.value else None,
+    )
+    STAGES[_STAGE.value](folder, options)
+
+
+if __name__ == "__main__":
+    app.run(main)
