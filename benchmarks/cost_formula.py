@@ -25,7 +25,7 @@ import numpy as np
 import scipy.optimize
 
 from sparse_embed.common.checks import check_number
-from sparse_embed.experiments.evaluation.records import Record
+from sparse_embed.experiments.core.records import Record
 
 TERMS = ("constant", "rows", "beyond cache", "candidates", "results")
 FIT_ROWS = (1_000_000, 3_000_000, 10_000_000)

@@ -29,7 +29,7 @@ from workload import batches, one_batch
 from sparse_embed.common.progress import progress_bar
 from sparse_embed.common.reading import read_json
 from sparse_embed.common.timing import timed
-from sparse_embed.experiments.evaluation.records import Record
+from sparse_embed.experiments.core.records import Record
 from sparse_embed.retrieval import SparseIndex
 from sparse_embed.retrieval.merging import merge_results
 

@@ -37,10 +37,10 @@ from shard_queue import Spread
 
 from sparse_embed.common.failures import UsageError
 from sparse_embed.common.reading import read_json
-from sparse_embed.experiments.evaluation import records
-from sparse_embed.experiments.evaluation.records import Record
-from sparse_embed.experiments.reporting.markdown import put_between_marks
-from sparse_embed.experiments.reporting.text_table import text_table
+from sparse_embed.experiments.core import records
+from sparse_embed.experiments.core.markdown import put_between_marks
+from sparse_embed.experiments.core.records import Record
+from sparse_embed.experiments.core.text_table import text_table
 from sparse_embed.flags import app
 from sparse_embed.flags.output import OUTPUT
 from sparse_embed.flags.retrieval import NUM_THREADS

@@ -17,7 +17,7 @@ from cost_rivals import IVFPQ, Dense
 from shard_queue import Spread, latencies
 
 from sparse_embed.common.checks import check_number
-from sparse_embed.experiments.evaluation.records import Record
+from sparse_embed.experiments.core.records import Record
 
 MOST_BUSY = 0.6
 RESULT_BYTES = 12  # a float32 score and an int64 id

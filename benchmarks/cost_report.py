@@ -8,8 +8,8 @@ from cost_formula import TERMS, Fit
 from sparse_embed.common.failures import DataError
 from sparse_embed.common.files import atomic_path
 from sparse_embed.common.reading import read_json
-from sparse_embed.experiments.evaluation.records import Record
-from sparse_embed.experiments.reporting.markdown import titled_table
+from sparse_embed.experiments.core.markdown import titled_table
+from sparse_embed.experiments.core.records import Record
 
 _OTHERS = ("#0072B2", "#D55E00")  # by rows
 _COLOURS = {10: "#0072B2", 100: "#D55E00", 1000: "#009E73"}  # by k

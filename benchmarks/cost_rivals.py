@@ -10,7 +10,7 @@ from search_speed import recall
 from workload import Workload, make_workload
 
 from sparse_embed.common.timing import timed
-from sparse_embed.experiments.evaluation.records import Record
+from sparse_embed.experiments.core.records import Record
 from sparse_embed.retrieval import BASELINES, DenseSearch, IVFPQSearch
 
 DENSE_BATCH = 64  # queries of a call: a matrix product reads the rows once for all of them

@@ -19,8 +19,8 @@ from workload import batches
 
 from sparse_embed.common.memory import peak_bytes
 from sparse_embed.common.timing import timed
-from sparse_embed.experiments.evaluation import records
-from sparse_embed.experiments.evaluation.records import Record
+from sparse_embed.experiments.core import records
+from sparse_embed.experiments.core.records import Record
 from sparse_embed.flags import app
 from sparse_embed.flags.output import OUTPUT
 from sparse_embed.flags.retrieval import NUM_THREADS, K

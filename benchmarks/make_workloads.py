@@ -21,7 +21,7 @@ from absl import flags
 
 from sparse_embed.common.failures import UsageError
 from sparse_embed.common.files import atomic_path
-from sparse_embed.experiments.evaluation.embedding_files import read_csr
+from sparse_embed.experiments.core.embedding_files import read_csr
 from sparse_embed.flags import app
 from sparse_embed.flags.output import RUN_DIR
 from sparse_embed.retrieval import sparsity_metrics

@@ -22,8 +22,8 @@ from row_flags import DIMS, NNZ, ROWS
 from workload import Workload, make_workload
 
 from sparse_embed.common.failures import UsageError
-from sparse_embed.experiments.evaluation import records
-from sparse_embed.experiments.evaluation.embedding_files import read_csr
+from sparse_embed.experiments.core import records
+from sparse_embed.experiments.core.embedding_files import read_csr
 from sparse_embed.flags import app
 from sparse_embed.flags.output import OUTPUT
 from sparse_embed.flags.retrieval import DATABASE, NUM_THREADS, THRESHOLD, K

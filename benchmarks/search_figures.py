@@ -7,7 +7,7 @@ from search_speed import all_methods
 
 from sparse_embed.common.files import atomic_path
 from sparse_embed.common.looks import Look
-from sparse_embed.experiments.evaluation.records import Record
+from sparse_embed.experiments.core.records import Record
 
 
 def draw_growth(records: list[Record], path: pathlib.Path) -> None:

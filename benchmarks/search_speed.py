@@ -12,8 +12,8 @@ from engines import ENGINES
 from workload import Workload, make_workload
 
 from sparse_embed.common.failures import Failure
-from sparse_embed.experiments.evaluation.records import Record
-from sparse_embed.experiments.reporting.text_table import text_table
+from sparse_embed.experiments.core.records import Record
+from sparse_embed.experiments.core.text_table import text_table
 from sparse_embed.retrieval import BASELINES, Baseline, SparseIndex, flops_per_row
 
 BUDGET = 20.0  # seconds per method

@@ -28,10 +28,10 @@ from row_flags import ROWS
 from sparse_embed.common.arrays import read_npy
 from sparse_embed.common.failures import MachineError, UsageError
 from sparse_embed.common.progress import progress_bar
-from sparse_embed.experiments.evaluation import records
-from sparse_embed.experiments.evaluation.embedding_files import Embeddings, load, save
-from sparse_embed.experiments.evaluation.records import Record
-from sparse_embed.experiments.reporting.text_table import text_table
+from sparse_embed.experiments.core import records
+from sparse_embed.experiments.core.embedding_files import Embeddings, load, save
+from sparse_embed.experiments.core.records import Record
+from sparse_embed.experiments.core.text_table import text_table
 from sparse_embed.experiments.serving.demo import Found
 from sparse_embed.experiments.serving.pictures import StoredPictures
 from sparse_embed.flags import app
@@ -196,8 +196,8 @@ def keras_and_dense(
     In this process, without HTTP, from the same bytes.
     """
     from sparse_embed.datasets.encoded_images import decode_query
-    from sparse_embed.experiments.training.run import ENCODER as KERAS_FILE
-    from sparse_embed.experiments.training.run import load_encoder
+    from sparse_embed.experiments.core.run import ENCODER as KERAS_FILE
+    from sparse_embed.experiments.core.run import load_encoder
 
     model = load_encoder(found.dense / KERAS_FILE)
     rows = np.array(read_npy(dense_path, expected="dense rows"))

@@ -15,7 +15,7 @@ from sharded_search import Answer, same
 
 from sparse_embed.common.failures import UsageError
 from sparse_embed.common.progress import progress_bar
-from sparse_embed.experiments.evaluation.records import Record
+from sparse_embed.experiments.core.records import Record
 from sparse_embed.retrieval import ShardedIndex, ShardUnavailableError, SparseIndex
 
 _CLIENTS = 2

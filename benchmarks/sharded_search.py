@@ -15,7 +15,7 @@ from sparse_embed.common.memory import peak_bytes
 from sparse_embed.common.other_load import OtherLoad
 from sparse_embed.common.progress import progress_bar
 from sparse_embed.common.timing import timed
-from sparse_embed.experiments.evaluation.records import Record
+from sparse_embed.experiments.core.records import Record
 from sparse_embed.retrieval import ShardedIndex, SparseIndex, shard_folder
 from sparse_embed.retrieval.merging import merge_results
 

@@ -15,7 +15,7 @@ from absl import flags
 from row_flags import BATCH_ROWS, DIMS, NNZ, ROWS
 
 from sparse_embed.common.extras import require
-from sparse_embed.experiments.evaluation import records
+from sparse_embed.experiments.core import records
 from sparse_embed.flags import app
 from sparse_embed.flags.output import OUTPUT
 from sparse_embed.flags.ray import RAY_ADDRESS, RAY_TEMP_FOLDER

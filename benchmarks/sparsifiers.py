@@ -19,9 +19,9 @@ from absl import flags
 from sparse_embed.common.arrays import read_npz
 from sparse_embed.common.failures import UsageError
 from sparse_embed.common.progress import progress_bar
-from sparse_embed.experiments.evaluation import records
-from sparse_embed.experiments.evaluation.records import Record
-from sparse_embed.experiments.reporting.text_table import text_table
+from sparse_embed.experiments.core import records
+from sparse_embed.experiments.core.records import Record
+from sparse_embed.experiments.core.text_table import text_table
 from sparse_embed.flags import app
 from sparse_embed.flags.output import OUTPUT
 from sparse_embed.flags.retrieval import NUM_THREADS

@@ -13,7 +13,7 @@ from training_cost import Cost, Gpu, Sizes, multiply_adds
 
 from sparse_embed import models
 from sparse_embed.common.failures import UsageError
-from sparse_embed.experiments.reporting.markdown import put_between_marks
+from sparse_embed.experiments.core.markdown import put_between_marks
 from sparse_embed.flags import app, training
 
 training.define()

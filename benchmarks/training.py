@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from sparse_embed.experiments.evaluation import records
-from sparse_embed.experiments.evaluation.embedding import inference
-from sparse_embed.experiments.evaluation.records import Record
+from sparse_embed.experiments.core import records
+from sparse_embed.experiments.core.data import load_data
+from sparse_embed.experiments.core.records import Record
+from sparse_embed.experiments.encoders.embedding import inference
 from sparse_embed.experiments.training import devices
 from sparse_embed.experiments.training.build import build, metric_loss, optimizer
 from sparse_embed.experiments.training.checks import check
-from sparse_embed.experiments.training.data import load_data
 from sparse_embed.flags import app
 from sparse_embed.flags import training as train_flags
 from sparse_embed.flags.output import OUTPUT

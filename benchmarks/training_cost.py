@@ -19,8 +19,8 @@ from absl import flags
 from step_graph import StepBytes, step_bytes
 
 from sparse_embed.common.failures import UsageError
-from sparse_embed.experiments.reporting.markdown import put_between_marks, titled_table
-from sparse_embed.experiments.reporting.text_table import text_table
+from sparse_embed.experiments.core.markdown import put_between_marks, titled_table
+from sparse_embed.experiments.core.text_table import text_table
 from sparse_embed.experiments.training.build import build
 from sparse_embed.flags import app
 from sparse_embed.flags import training as train_flags

@@ -11,7 +11,7 @@ example. `ShardedIndex.open` searches the folder.
 from absl import flags
 
 from sparse_embed.common.failures import UsageError
-from sparse_embed.experiments.evaluation import part_files
+from sparse_embed.experiments.core import part_files
 from sparse_embed.flags import app
 from sparse_embed.flags.retrieval import NUM_THREADS
 from sparse_embed.flags.shards import INDEX_FOLDER, SHARDS

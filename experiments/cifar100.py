@@ -16,9 +16,10 @@ import dataclasses
 from absl import flags
 
 from sparse_embed.common.failures import UsageError
+from sparse_embed.experiments.core.paper import FAST, SERIES, SOFT
 from sparse_embed.experiments.orchestration import cifar100_plan, paper_size, steps
 from sparse_embed.experiments.reporting import selection
-from sparse_embed.experiments.reporting.cifar100_table import FAST, SERIES, SOFT, table
+from sparse_embed.experiments.reporting.cifar100_table import table
 from sparse_embed.flags import app
 from sparse_embed.flags import training as train_flags
 from sparse_embed.flags.config import given

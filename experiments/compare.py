@@ -12,7 +12,8 @@ Nothing else should run while search is timed.
 from absl import flags
 
 from sparse_embed.common.failures import UsageError
-from sparse_embed.experiments.evaluation import identification, records
+from sparse_embed.experiments.core import records
+from sparse_embed.experiments.evaluation import identification
 from sparse_embed.experiments.orchestration import makers, plans, steps
 from sparse_embed.flags import app
 from sparse_embed.flags.evaluation import (

@@ -25,10 +25,10 @@ import numpy as np
 from absl import flags
 
 from sparse_embed.common.failures import UsageError
+from sparse_embed.experiments.core import embedding_files
+from sparse_embed.experiments.core.run import RECORD, Run
+from sparse_embed.experiments.encoders.embedding import embed_part, unit_inputs
 from sparse_embed.experiments.encoders.encoder import open_encoder
-from sparse_embed.experiments.evaluation import embedding_files
-from sparse_embed.experiments.evaluation.embedding import embed_part, unit_inputs
-from sparse_embed.experiments.training.run import RECORD, Run
 from sparse_embed.flags import app
 from sparse_embed.flags.config import define
 from sparse_embed.flags.embedding import COUNT, SPLIT, VIEWS

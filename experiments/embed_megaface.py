@@ -21,10 +21,10 @@ import scipy.sparse
 from absl import flags
 
 from sparse_embed.common.failures import UsageError
-from sparse_embed.experiments.evaluation import embedding_files
-from sparse_embed.experiments.evaluation.embedding import embed, examples_at_once, note, searched
-from sparse_embed.experiments.evaluation.embedding_files import Embeddings
-from sparse_embed.experiments.training.run import RECORD, Run
+from sparse_embed.experiments.core import embedding_files
+from sparse_embed.experiments.core.embedding_files import Embeddings
+from sparse_embed.experiments.core.run import RECORD, Run
+from sparse_embed.experiments.encoders.embedding import embed, examples_at_once, note, searched
 from sparse_embed.flags import app
 from sparse_embed.flags.output import MODEL_DIR, OUTPUT
 

@@ -10,8 +10,8 @@ embedded. Sparse Deep Hashing makes codes only for the identification set.
 
 from absl import flags
 
-from sparse_embed.experiments.evaluation.embedding import embed_sets
-from sparse_embed.experiments.training.run import RECORD, Run
+from sparse_embed.experiments.core.run import RECORD, Run
+from sparse_embed.experiments.encoders.embedding import embed_sets
 from sparse_embed.flags import app
 from sparse_embed.flags.evaluation import DISTRACTORS
 from sparse_embed.flags.output import MODEL_DIR

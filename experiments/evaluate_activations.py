@@ -12,8 +12,8 @@ the rectified Gaussian of a shifted Y.
 from absl import flags
 
 from sparse_embed.common.failures import UsageError
+from sparse_embed.experiments.core.run import RECORD, Run
 from sparse_embed.experiments.evaluation.activations import evaluate_run
-from sparse_embed.experiments.training.run import RECORD, Run
 from sparse_embed.flags import app
 from sparse_embed.flags.output import MODEL_DIR, RECORDS
 

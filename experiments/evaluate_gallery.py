@@ -13,8 +13,8 @@ from absl import flags
 
 from sparse_embed.common.arrays import read_npy
 from sparse_embed.common.failures import DataError, UsageError
+from sparse_embed.experiments.core.embedding_files import load_flag
 from sparse_embed.experiments.evaluation import gallery
-from sparse_embed.experiments.evaluation.embedding_files import load_flag
 from sparse_embed.flags import app
 from sparse_embed.flags.evaluation import DATA_NAME
 from sparse_embed.flags.output import RECORDS

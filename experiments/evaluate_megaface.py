@@ -13,7 +13,7 @@ With --keep=64,32:8 sparse embeddings are also searched cut: rows and queries to
 values, and rows to 32 with queries of 8. One encoder thus gives a curve.
 
 Recall is over all probes. Times are the median over some of them, one at a time on one thread, all
-methods in turns (see `evaluation.timing`); nothing else should run. Records whose inputs and
+methods in turns (see `methods.timing`); nothing else should run. Records whose inputs and
 settings are unchanged are kept.
 A table of all of them is printed at the end: F is multiply-adds per row, R the sub-optimality
 ratio.
@@ -25,7 +25,9 @@ import pathlib
 from absl import flags
 
 from sparse_embed.common.failures import UsageError
-from sparse_embed.experiments.evaluation import identification, methods, records
+from sparse_embed.experiments.core import records
+from sparse_embed.experiments.evaluation import identification
+from sparse_embed.experiments.methods import registry
 from sparse_embed.flags import app
 from sparse_embed.flags.evaluation import DATA_NAME, DISTRACTORS, ONLY, TIMED_QUERIES
 from sparse_embed.flags.output import RECORDS
@@ -52,15 +54,15 @@ _BUILD_THREADS = flags.DEFINE_integer(
 def main() -> None:
     """Reads the flags and evaluates every method that they name."""
     folder = app.writable_folder("records", RECORDS.value)
-    known = methods.all_methods()
+    known = registry.all_methods()
     for name in ONLY.value:
         if name not in known:
             raise UsageError(f"--only={name}: expected some of {', '.join(known)}")
     if KEEP.value and not _OTHERS["sparse"].value:
         raise UsageError(f"{flags.FLAGS['keep'].serialize()} needs --sparse: it cuts nothing else")
     path = app.existing_path("dense", DENSE.value)
-    data = methods.Data(
-        methods.load("dense", path, DISTRACTORS.value),
+    data = registry.Data(
+        registry.load("dense", path, DISTRACTORS.value),
         path,
         {name: [pathlib.Path(value) for value in flag.value] for name, flag in _OTHERS.items()},
         K.value,

@@ -12,8 +12,8 @@ embeddings: rows 2i and 2i + 1 of a file are pair i, of one identity if their la
 from absl import flags
 
 from sparse_embed.common.failures import UsageError
+from sparse_embed.experiments.core.run import RECORD, Run
 from sparse_embed.experiments.evaluation.verification import evaluate_pack, evaluate_pairs
-from sparse_embed.experiments.training.run import RECORD, Run
 from sparse_embed.flags import app
 from sparse_embed.flags.evaluation import DATA_NAME
 from sparse_embed.flags.output import MODEL_DIR, RECORDS

@@ -13,8 +13,8 @@ with the Keras encoder on examples of unseen classes; the table is printed, and 
 from absl import flags
 
 from sparse_embed.common.extras import require
-from sparse_embed.experiments.encoders.verification import TABLE, export_and_verify, table
-from sparse_embed.experiments.training.run import ENCODER, RECORD, Run
+from sparse_embed.experiments.core.run import ENCODER, RECORD, Run
+from sparse_embed.experiments.evaluation.formats import TABLE, export_and_verify, table
 from sparse_embed.flags import app
 from sparse_embed.flags.config import define
 from sparse_embed.flags.output import ENCODERS, EXPORT, MODEL_DIR

@@ -18,6 +18,7 @@ from absl import flags
 
 from sparse_embed.common.failures import UsageError
 from sparse_embed.common.files import user_path
+from sparse_embed.experiments.core import notes
 from sparse_embed.experiments.orchestration import estimate, paper_plan, paper_size, plans, steps
 from sparse_embed.experiments.reporting import page
 from sparse_embed.flags import app
@@ -83,11 +84,11 @@ def main() -> None:
         run_dir = app.writable_folder("run_dir", str(pathlib.Path(RUN_DIR.value) / extent))
         plan = paper_plan.paper(run_dir, data, size)
         if extent == "rehearsal":
-            estimate.write(run_dir, [])
+            notes.write_estimate(run_dir, [])
         steps.run_all(plan, run_dir)
         if extent == "rehearsal":
             rows = estimate.estimate(plan, paper_plan.paper(run_dir, data))
-            estimate.write(run_dir, rows)
+            notes.write_estimate(run_dir, rows)
             print(estimate.told(rows))
     print(page.write_and_tell(run_dir))
 

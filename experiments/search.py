@@ -16,10 +16,11 @@ import pathlib
 from absl import flags
 
 from sparse_embed.common.failures import UsageError
-from sparse_embed.experiments.evaluation import leave_one_out, records
-from sparse_embed.experiments.evaluation.embedding_files import Embeddings, load_flag
-from sparse_embed.experiments.evaluation.records import Record
-from sparse_embed.experiments.reporting.text_table import text_table
+from sparse_embed.experiments.core import records
+from sparse_embed.experiments.core.embedding_files import Embeddings, load_flag
+from sparse_embed.experiments.core.records import Record
+from sparse_embed.experiments.core.text_table import text_table
+from sparse_embed.experiments.methods import leave_one_out
 from sparse_embed.flags import app
 from sparse_embed.flags.output import OUTPUT
 from sparse_embed.flags.retrieval import DATABASE, THRESHOLD, K

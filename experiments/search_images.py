@@ -13,15 +13,15 @@ import os
 
 from absl import flags
 
+from sparse_embed.experiments.core.run import encoder_path
+from sparse_embed.experiments.core.text_table import text_table
 from sparse_embed.experiments.encoders.encoder import open_encoder
-from sparse_embed.experiments.evaluation.image_search import (
+from sparse_embed.experiments.encoders.image_search import (
     draw,
     embed_image,
     nearest,
     open_index,
 )
-from sparse_embed.experiments.reporting.text_table import text_table
-from sparse_embed.experiments.training.run import encoder_path
 from sparse_embed.flags import app
 from sparse_embed.flags.embedding import IMAGE_FOLDER
 from sparse_embed.flags.output import ENCODER, MODEL_DIR, OUTPUT

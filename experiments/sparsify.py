@@ -17,7 +17,7 @@ from absl import flags
 from sparse_embed.common.extras import require
 from sparse_embed.common.failures import UsageError
 from sparse_embed.common.files import user_path
-from sparse_embed.experiments.sparsifying import index_folder
+from sparse_embed.experiments.evaluation import index_folder
 from sparse_embed.flags import app
 from sparse_embed.flags.output import OUTPUT
 from sparse_embed.flags.retrieval import NUM_THREADS

@@ -16,11 +16,11 @@ import math
 
 from sparse_embed.common.extras import require
 from sparse_embed.common.memory import keep_freed_memory
-from sparse_embed.experiments.encoders.verification import export_and_verify, table
+from sparse_embed.experiments.core.run import snapshot_folder
+from sparse_embed.experiments.evaluation.formats import export_and_verify, table
 from sparse_embed.experiments.training import devices
 from sparse_embed.experiments.training.checks import check
 from sparse_embed.experiments.training.loop import train
-from sparse_embed.experiments.training.run import snapshot_folder
 from sparse_embed.flags import app, training
 from sparse_embed.flags.config import from_flags
 from sparse_embed.flags.output import EXPORT, MODEL_DIR, USE_SAVED_MODEL

@@ -191,7 +191,7 @@ def train_flags(folder: pathlib.Path, classes: int, rows: int) -> list[str]:
 
 def kill_embed(folder: pathlib.Path, killer: Killer) -> None:
     """Two parts of equal size are embedded to one file, in turns: sparse, then dense."""
-    from sparse_embed.experiments.evaluation import embedding_files
+    from sparse_embed.experiments.core import embedding_files
 
     flags = [*train_flags(folder, 40, 40_000), "--test=20", "--steps=2", "--embedding_dim=256"]
     for suffix, more in (

@@ -64,6 +64,25 @@ def test_folders_import_only_what_they_may(folder, allowed):
             assert top in allowed | {folder}, f"{path} imports {name}"
 
 
+ROOMS = ("core", "encoders", "methods", "training", "evaluation")  # each imports those before it
+SIDE_BY_SIDE = ("reporting", "orchestration", "exporting", "serving")  # all of these, none another
+
+
+@pytest.mark.parametrize("room", [*ROOMS, *SIDE_BY_SIDE])
+def test_rooms_import_only_those_before_them(room):
+    before = ROOMS[: ROOMS.index(room)] if room in ROOMS else ROOMS
+    for path in files(f"experiments/{room}"):
+        for name in imported(path):
+            _, top, *below = name.split(".")
+            if top == "experiments":
+                assert below[0] in (*before, room), f"{path} imports {name}"
+
+
+def test_every_room_has_its_place():
+    folders = {path.parent.name for path in EXPERIMENTS.glob("*/__init__.py")}
+    assert folders == {*ROOMS, *SIDE_BY_SIDE}
+
+
 def test_scripts_are_thin():
     """Flags in, one call, result out: what could be tested alone lives in a room below."""
     for path in EXPERIMENTS.glob("*.py"):

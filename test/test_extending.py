@@ -127,7 +127,7 @@ run("embed", f"--model_dir={net / 'sparse'}", f"--output={net / 'sparse' / 'test
 run("embed", f"--model_dir={net / 'dense'}", f"--output={net / 'dense' / 'test.npy'}")
 
 # The last two classes become the distractors.
-from sparse_embed.experiments.evaluation import embedding_files
+from sparse_embed.experiments.core import embedding_files
 for path in (net / "sparse" / "test.npz", net / "dense" / "test.npy"):
     found = embedding_files.load(path)
     vectors = found.vectors if found.is_sparse else np.array(found.vectors)

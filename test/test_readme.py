@@ -93,7 +93,7 @@ GIVEN = {
         import pathlib
         import numpy as np
         from sparse_embed.experiments.encoders import export
-        from sparse_embed.experiments.training import run
+        from sparse_embed.experiments.core import run
         from sparse_embed.flags.train_config import TrainConfig
         from sparse_embed.models import build_encoder
         images = np.ones((2, 8, 8, 1), np.float32)

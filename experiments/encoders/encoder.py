@@ -24,7 +24,7 @@ from sparse_embed.common.checks import check_choice, check_number
 from sparse_embed.common.extras import require
 from sparse_embed.common.failures import UsageError
 from sparse_embed.common.reading import reading
-from sparse_embed.experiments.training.run import ENCODER, SAVED_MODEL, Run, load_encoder
+from sparse_embed.experiments.core.run import ENCODER, SAVED_MODEL, Run, load_encoder
 
 # Format -> its file in the folder of a run.
 FORMATS = {

@@ -12,9 +12,9 @@ import numpy as np
 
 from sparse_embed.common.checks import check_choice
 from sparse_embed.common.files import atomic_path
+from sparse_embed.experiments.core.data import reading_part
+from sparse_embed.experiments.core.run import Run
 from sparse_embed.experiments.encoders.encoder import FORMATS
-from sparse_embed.experiments.training.data import reading_part
-from sparse_embed.experiments.training.run import Run
 
 if TYPE_CHECKING:
     import keras

@@ -4,11 +4,11 @@ import pathlib
 
 import numpy as np
 
-from sparse_embed.experiments.evaluation import records
-from sparse_embed.experiments.evaluation.embedding import embed, examples_at_once
-from sparse_embed.experiments.evaluation.records import Record
-from sparse_embed.experiments.training.data import load_data
-from sparse_embed.experiments.training.run import Run
+from sparse_embed.experiments.core import records
+from sparse_embed.experiments.core.data import load_data
+from sparse_embed.experiments.core.records import Record
+from sparse_embed.experiments.core.run import Run
+from sparse_embed.experiments.encoders.embedding import embed, examples_at_once
 
 _SHOWN = 3  # dimensions whose activations are kept
 

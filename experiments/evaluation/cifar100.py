@@ -5,11 +5,11 @@ import pathlib
 import numpy as np
 
 from sparse_embed import retrieval
-from sparse_embed.experiments.evaluation import records
-from sparse_embed.experiments.evaluation.embedding import embed_part
-from sparse_embed.experiments.evaluation.embedding_files import Embeddings
-from sparse_embed.experiments.evaluation.records import Record
-from sparse_embed.experiments.training.run import Run
+from sparse_embed.experiments.core import records
+from sparse_embed.experiments.core.embedding_files import Embeddings
+from sparse_embed.experiments.core.records import Record
+from sparse_embed.experiments.core.run import Run
+from sparse_embed.experiments.encoders.embedding import embed_part
 from sparse_embed.retrieval.metrics import drop_self
 
 CURVE = (

@@ -25,8 +25,12 @@ import numpy as np
 from sparse_embed.common.failures import DataError, Failure, UsageError
 from sparse_embed.common.files import atomic_path
 from sparse_embed.common.reading import read_json
-from sparse_embed.experiments.evaluation import embedding_files
-from sparse_embed.experiments.evaluation.embedding import (
+from sparse_embed.experiments.core import embedding_files
+from sparse_embed.experiments.core.embedding_files import Embeddings
+from sparse_embed.experiments.core.part_files import FAILED, SETTING, divide
+from sparse_embed.experiments.core.records import fingerprint
+from sparse_embed.experiments.core.run import Run
+from sparse_embed.experiments.encoders.embedding import (
     embed,
     inference,
     load_split,
@@ -34,10 +38,6 @@ from sparse_embed.experiments.evaluation.embedding import (
     split_batches,
     split_size,
 )
-from sparse_embed.experiments.evaluation.embedding_files import Embeddings
-from sparse_embed.experiments.evaluation.part_files import FAILED, SETTING, divide
-from sparse_embed.experiments.evaluation.records import fingerprint
-from sparse_embed.experiments.training.run import Run
 
 INPUTS = "inputs.txt"
 _FOLDER = "image folder"  # the name of the part that a folder of images is

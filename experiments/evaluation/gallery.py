@@ -6,9 +6,9 @@ import numpy as np
 import scipy.sparse
 
 from sparse_embed import retrieval
-from sparse_embed.experiments.evaluation import records
-from sparse_embed.experiments.evaluation.embedding_files import Embeddings
-from sparse_embed.experiments.evaluation.records import Record
+from sparse_embed.experiments.core import records
+from sparse_embed.experiments.core.embedding_files import Embeddings
+from sparse_embed.experiments.core.records import Record
 from sparse_embed.retrieval.metrics import drop_self, has_mate
 
 RESULTS, RANDOM_QUERIES, WRONG_QUERIES, DIMENSIONS = 6, 8, 4, 24

@@ -6,10 +6,11 @@ import pathlib
 
 import numpy as np
 
-from sparse_embed.experiments.evaluation import records, timing
-from sparse_embed.experiments.evaluation.methods import Data, Method
-from sparse_embed.experiments.evaluation.records import Record
-from sparse_embed.experiments.reporting.text_table import text_table
+from sparse_embed.experiments.core import records
+from sparse_embed.experiments.core.records import Record
+from sparse_embed.experiments.core.text_table import text_table
+from sparse_embed.experiments.methods import timing
+from sparse_embed.experiments.methods.registry import Data, Method
 from sparse_embed.retrieval.megaface import (
     KS,
     PairRanks,

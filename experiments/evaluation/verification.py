@@ -7,11 +7,11 @@ import numpy as np
 
 from sparse_embed import retrieval
 from sparse_embed.common.failures import UsageError
-from sparse_embed.experiments.evaluation import records
-from sparse_embed.experiments.evaluation.embedding import embed, examples_at_once, inference
-from sparse_embed.experiments.evaluation.embedding_files import load_flag
-from sparse_embed.experiments.evaluation.records import Record
-from sparse_embed.experiments.training.run import Run
+from sparse_embed.experiments.core import records
+from sparse_embed.experiments.core.embedding_files import load_flag
+from sparse_embed.experiments.core.records import Record
+from sparse_embed.experiments.core.run import Run
+from sparse_embed.experiments.encoders.embedding import embed, examples_at_once, inference
 from sparse_embed.retrieval.inputs import Matrix
 
 Made = tuple[Record, dict[str, np.ndarray]]

@@ -21,9 +21,9 @@ import scipy.sparse
 from sparse_embed.common.arrays import read_npy, read_npz
 from sparse_embed.common.failures import DataError, UsageError
 from sparse_embed.common.reading import parse_json
-from sparse_embed.experiments.evaluation.embedding_files import read_csr
-from sparse_embed.experiments.evaluation.part_files import part_files, read_parts
-from sparse_embed.experiments.evaluation.records import fingerprint
+from sparse_embed.experiments.core.embedding_files import read_csr
+from sparse_embed.experiments.core.part_files import part_files, read_parts
+from sparse_embed.experiments.core.records import fingerprint
 from sparse_embed.retrieval import SparseIndex
 
 Payload = dict | None

@@ -13,10 +13,10 @@ trained on these, with several seeds and for several FLOPs per row:
 import pathlib
 from collections.abc import Iterable
 
+from sparse_embed.experiments.core.paper import DENSE, FAST, OWN, SOFT
 from sparse_embed.experiments.orchestration.makers import RECORDS, train
 from sparse_embed.experiments.orchestration.paper_size import WHOLE, Size
 from sparse_embed.experiments.orchestration.steps import Step, script
-from sparse_embed.experiments.reporting.cifar100_table import DENSE, FAST, OWN, SOFT
 from sparse_embed.flags.app import preset_flags
 
 SEEDS = (0, 1, 2)

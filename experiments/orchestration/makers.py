@@ -8,9 +8,9 @@ import dataclasses
 import pathlib
 from typing import Any
 
-from sparse_embed.experiments.evaluation.records import record_name
+from sparse_embed.experiments.core.records import record_name
+from sparse_embed.experiments.core.run import RECORD, snapshot_folder
 from sparse_embed.experiments.orchestration.steps import Step, script
-from sparse_embed.experiments.training.run import RECORD, snapshot_folder
 
 PAIR_SETS = ("easy", "hard")
 RECORDS = "records"  # folder of an architecture

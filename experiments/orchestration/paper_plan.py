@@ -8,11 +8,11 @@ import pathlib
 import re
 from typing import NamedTuple
 
+from sparse_embed.experiments.core.paper import OWN
 from sparse_embed.experiments.orchestration.cifar100_plan import cifar100
 from sparse_embed.experiments.orchestration.makers import RECORDS, fit, record, train
 from sparse_embed.experiments.orchestration.paper_size import WHOLE, Size
 from sparse_embed.experiments.orchestration.steps import Step, script
-from sparse_embed.experiments.reporting.cifar100_table import OWN
 from sparse_embed.flags.app import preset_names
 
 ACTIVATIONS = {"mobilefacenet": "relu", "resnet101": "soft_threshold"}  # by network, section 5

@@ -23,10 +23,9 @@ from typing import Any
 from sparse_embed.common.failures import Failure, MachineError
 from sparse_embed.common.files import atomic_path
 from sparse_embed.common.progress import progress_bar
-from sparse_embed.common.reading import read_json, reading
 from sparse_embed.common.signals import Interrupted, noted
+from sparse_embed.experiments.core.notes import STEPS, read_done
 
-STEPS = "steps.json"
 LOGS = "logs"
 _GIB = 2**30
 _PRIOR = 60.0  # seconds of belief in the expected durations, against what was measured
@@ -115,15 +114,6 @@ def largest_peak(steps: list[Step], done: dict[str, Any]) -> str:
     peaks = {step.name: done.get(step.name, {}).get("peak_bytes", 0) for step in steps}
     name = max(peaks, key=peaks.__getitem__)
     return f"largest peak memory: {peaks[name] / _GIB:.1f} GiB, step '{name}'"
-
-
-def read_done(path: pathlib.Path) -> dict[str, Any]:
-    """Returns what `steps.json` says: command, seconds and number of each step that has ended."""
-    done = read_json(path, "the steps that have ended; delete it to run all again")
-    for name, entry in done.items():
-        with reading(path, f"command, seconds and number of step {name!r}"):
-            _ = " ".join(entry["command"]), entry["seconds"] + 0.0, entry.get("number", 0) + 0
-    return done
 
 
 def todo(steps: list[Step], done: dict[str, Any]) -> list[Step]:

@@ -4,18 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sparse_embed.experiments.evaluation.records import Record
+from sparse_embed.experiments.core.paper import FAST, METRICS, OWN, PAPER, SERIES, Series
+from sparse_embed.experiments.core.records import Record
 from sparse_embed.experiments.reporting import judging, selection
-from sparse_embed.experiments.reporting.cifar100_table import (
-    FAST,
-    METRICS,
-    OWN,
-    PAPER,
-    SERIES,
-    Series,
-    in_table,
-    recorded_series,
-)
+from sparse_embed.experiments.reporting.cifar100_table import in_table, recorded_series
 from sparse_embed.experiments.reporting.intervals import Interval, of_seeds
 from sparse_embed.experiments.reporting.judging import HELD, NOT_HELD, Finding
 from sparse_embed.experiments.reporting.measures import told_seeds

@@ -7,7 +7,7 @@ the numbers that decide it, or raises `NotMeasured`. docs/claims.md states the r
 import dataclasses
 from collections.abc import Callable
 
-from sparse_embed.experiments.evaluation.records import Record
+from sparse_embed.experiments.core.records import Record
 from sparse_embed.experiments.reporting import (
     cifar100_rules,
     encoder_rules,

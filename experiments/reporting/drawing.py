@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from sparse_embed.common.files import atomic_path
 from sparse_embed.common.looks import Look
-from sparse_embed.experiments.evaluation.records import trained_method
+from sparse_embed.experiments.core.records import trained_method
 from sparse_embed.experiments.reporting.intervals import Interval
 from sparse_embed.experiments.reporting.selection import Item, by_architecture
 from sparse_embed.retrieval import BASELINES

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from sparse_embed.experiments.evaluation.records import Record
+from sparse_embed.experiments.core.records import Record
 from sparse_embed.experiments.reporting import judging, measures, selection
 from sparse_embed.experiments.reporting.figures import cdf, suboptimality, trajectory
 from sparse_embed.experiments.reporting.intervals import of_median, of_seeds

@@ -7,7 +7,7 @@ import itertools
 
 import numpy as np
 
-from sparse_embed.experiments.evaluation.records import Record
+from sparse_embed.experiments.core.records import Record
 from sparse_embed.experiments.reporting import selection
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sparse_embed.experiments.evaluation.records import Record
+from sparse_embed.experiments.core.records import Record
 from sparse_embed.experiments.reporting import selection
 from sparse_embed.experiments.reporting.intervals import (
     UNKNOWN,

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from sparse_embed.common.files import atomic_path
-from sparse_embed.experiments.evaluation.records import Record
-from sparse_embed.experiments.orchestration import estimate
-from sparse_embed.experiments.orchestration.steps import STEPS, read_done
+from sparse_embed.experiments.core import notes
+from sparse_embed.experiments.core.records import Record
 from sparse_embed.experiments.reporting import claims, drawing, gallery, selection, study, tables
 from sparse_embed.experiments.reporting.figures import FIGURES, Entry, tradeoff
 from sparse_embed.experiments.reporting.judging import (
@@ -136,12 +135,12 @@ def machine(records: list[Record]) -> str:
 
 def steps_table(run_dir: pathlib.Path) -> str:
     """Returns the steps of a run that `reproduce` made, and the time of each."""
-    path = run_dir / STEPS
+    path = run_dir / notes.STEPS
     if not path.exists():
         return ""
     rows = [
         [name, step["seconds"], _gibibytes(step.get("peak_bytes")), " ".join(step["command"])]
-        for name, step in read_done(path).items()
+        for name, step in notes.read_done(path).items()
     ]
     head = ["step", "seconds", "peak memory, GiB", "command"]
     return tables.table(head, rows, "What was run")
@@ -151,17 +150,17 @@ def _gibibytes(count: int | None) -> float | None:
     return None if count is None else round(count / 2**30, 1)
 
 
-def rehearsal_banner(rows: list[estimate.Row]) -> str:
-    """Returns what stands at the top of a rehearsal's report: that it is one, and the estimate."""
+def rehearsal_banner(rows: list[notes.Row]) -> str:
+    """Returns what stands at the top of a rehearsal's report: that it is one, and the notes."""
     text = (
         "<p><strong>A rehearsal, not a result.</strong> Every step of PRESET=paper was run, but "
         "with a few training steps, weights and images. The numbers below show that the steps "
         "work, and nothing else; no claim is judged.</p>"
     )
     if rows:
-        text += f"<p>{escape(estimate.summary(rows))} {escape(estimate.ASSUMED)}</p>"
+        text += f"<p>{escape(notes.summary(rows))} {escape(notes.ASSUMED)}</p>"
         cells = [row.cells for row in rows]
-        text += tables.table(estimate.HEAD, cells, "How long the whole would take on this machine")
+        text += tables.table(notes.HEAD, cells, "How long the whole would take on this machine")
     return f'<div class=banner role="note">{text}</div>'
 
 
@@ -169,7 +168,7 @@ def render(
     records: list[Record],
     found: list[claims.Verdict],
     run_dir: pathlib.Path,
-    rehearsal: list[estimate.Row] | None,
+    rehearsal: list[notes.Row] | None,
 ) -> str:
     """Draws the figures into the reproduction's folder and returns the page.
 
@@ -233,7 +232,7 @@ def write(run_dir: pathlib.Path, cifar100: pathlib.Path | None = None) -> list[c
         cifar100: recorded results of CIFAR-100, for a reproduction without its own; see
             `selection.load`.
     """
-    rehearsal = estimate.read(run_dir)
+    rehearsal = notes.read_estimate(run_dir)
     records = selection.load(run_dir, cifar100 if rehearsal is None else None)
     found = claims.verdicts(records) if rehearsal is None else claims.unjudged(REHEARSAL)
     page = render(records, found, run_dir, rehearsal)
@@ -263,7 +262,7 @@ def publish(run_dir: pathlib.Path, folder: pathlib.Path) -> None:
     Of the raw results of identification, which are large, it keeps what intervals are made of.
     """
     study.save(folder, map(_published, selection.load(run_dir)))
-    for name in (CLAIMS, STEPS, estimate.MARK):
+    for name in (CLAIMS, notes.STEPS, notes.MARK):
         if (run_dir / name).exists():
             with atomic_path(folder / name) as temporary:
                 shutil.copyfile(run_dir / name, temporary)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from sparse_embed.experiments.evaluation.records import Record
+from sparse_embed.experiments.core.records import Record
 from sparse_embed.experiments.reporting import intervals, judging, measures, selection
 from sparse_embed.experiments.reporting.intervals import Interval, over_seeds
 from sparse_embed.experiments.reporting.judging import Finding, name

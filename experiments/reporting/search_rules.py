@@ -1,6 +1,6 @@
 """Rules of the claims about identification: recall and time per query (docs/claims.md)."""
 
-from sparse_embed.experiments.evaluation.records import Record
+from sparse_embed.experiments.core.records import Record
 from sparse_embed.experiments.reporting import judging, measures, selection
 from sparse_embed.experiments.reporting.figures import tradeoff
 from sparse_embed.experiments.reporting.intervals import Interval, of_ratio

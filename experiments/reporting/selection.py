@@ -1,7 +1,7 @@
 """Which records a figure, a claim or a table takes.
 
 A *reproduction* is a folder with one sub-folder per architecture, each with a folder of evaluation
-records (see `evaluation.records`): `<run_dir>/<architecture>/records`; or it is a `study`, which
+records (see `core.records`): `<run_dir>/<architecture>/records`; or it is a `study`, which
 has them in one file. Records that differ in the seed of their training run alone are a *group*.
 """
 
@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from sparse_embed.common.arrays import read_npz
-from sparse_embed.experiments.evaluation import records as record_files
-from sparse_embed.experiments.evaluation.records import Record, is_cut
+from sparse_embed.experiments.core import records as record_files
+from sparse_embed.experiments.core.records import Record, is_cut
 from sparse_embed.experiments.reporting import study
 
 RECORDS = "records"  # folder of an architecture

@@ -4,7 +4,7 @@
 
     {"provenance": {...}}  versions, hardware and revision
     {"train": {...}}       the flags of a training run
-    {"record": {...}}      a record as in `evaluation.records`, with its `architecture`; in place of
+    {"record": {...}}      a record as in `core.records`, with its `architecture`; in place of
                            what other lines hold it has their numbers, and in `arrays` the names
                            that its raw results have in `records.npz`
 
@@ -24,7 +24,7 @@ from sparse_embed.common.arrays import read_npz
 from sparse_embed.common.failures import DataError
 from sparse_embed.common.files import atomic_path
 from sparse_embed.common.reading import Content, reading
-from sparse_embed.experiments.evaluation.records import Record, check
+from sparse_embed.experiments.core.records import Record, check
 
 RECORDS, ARRAYS = "records.jsonl", "records.npz"
 _EXPECTED = "the records of a study"

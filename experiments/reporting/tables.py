@@ -4,7 +4,8 @@ import html
 import math
 from typing import Any
 
-from sparse_embed.experiments.evaluation.records import Record
+from sparse_embed.experiments.core.paper import PAPER, SERIES
+from sparse_embed.experiments.core.records import Record
 from sparse_embed.experiments.reporting import (
     cifar100_rules,
     drawing,
@@ -14,7 +15,7 @@ from sparse_embed.experiments.reporting import (
     search_rules,
     selection,
 )
-from sparse_embed.experiments.reporting.cifar100_table import PAPER, SERIES, in_table, numbers
+from sparse_embed.experiments.reporting.cifar100_table import in_table, numbers
 from sparse_embed.experiments.reporting.intervals import Interval
 from sparse_embed.experiments.reporting.selection import TIME, Group, NotMeasured
 

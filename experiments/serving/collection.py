@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from sparse_embed.common.failures import UsageError
+from sparse_embed.experiments.core import embedding_files
+from sparse_embed.experiments.encoders import image_search
 from sparse_embed.experiments.encoders.encoder import Encoder
-from sparse_embed.experiments.evaluation import embedding_files, image_search
 from sparse_embed.experiments.serving.pictures import FolderPictures, Pictures
 from sparse_embed.retrieval import Reranker, ShardedIndex, SparseIndex
 

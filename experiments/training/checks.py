@@ -6,7 +6,7 @@ from absl import logging
 
 from sparse_embed.common.failures import UsageError
 from sparse_embed.datasets.catalogue import DATASETS
-from sparse_embed.experiments.training.run import encoder_path
+from sparse_embed.experiments.core.run import encoder_path
 from sparse_embed.flags.config import check_choices
 from sparse_embed.flags.train_config import TrainConfig
 

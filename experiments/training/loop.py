@@ -15,11 +15,12 @@ from sparse_embed.common.files import atomic_path
 from sparse_embed.common.provenance import provenance
 from sparse_embed.common.reading import read_json
 from sparse_embed.common.signals import noted
-from sparse_embed.experiments.training import checkpoints, devices, projector, run
+from sparse_embed.experiments.core import run
+from sparse_embed.experiments.core.data import load_data, reading_part
+from sparse_embed.experiments.core.run import EVENTS, RECORD, Run, encoder_path, load_encoder
+from sparse_embed.experiments.training import checkpoints, devices, projector
 from sparse_embed.experiments.training.build import build
 from sparse_embed.experiments.training.checks import warn_of_collapse
-from sparse_embed.experiments.training.data import load_data, reading_part
-from sparse_embed.experiments.training.run import EVENTS, RECORD, Run, encoder_path, load_encoder
 from sparse_embed.experiments.training.warm_start import copy_weights
 from sparse_embed.flags.train_config import DataConfig, LoggingConfig, TrainConfig
 
@@ -47,7 +48,7 @@ def train(config: TrainConfig, model_dir: pathlib.Path, log: LoggingConfig) -> R
     optimization = config.optimization
     strategy = devices.set_up(config.distribution, optimization.seed)
     # Only now: mistakes are reported at once, and nothing uses the devices before they are set up.
-    from sparse_embed.experiments.evaluation.embedding import inference
+    from sparse_embed.experiments.encoders.embedding import inference
     from sparse_embed.experiments.training.recorder import Intervals, Recorder
     from sparse_embed.experiments.training.summaries import Summaries, hyper_parameters
 
@@ -159,8 +160,8 @@ def evaluator(
         rerank: file of the encoder whose dense embeddings re-rank, if any.
     """
     from sparse_embed import retrieval
-    from sparse_embed.experiments.evaluation.embedding import embed, examples_at_once
-    from sparse_embed.experiments.evaluation.leave_one_out import recalls
+    from sparse_embed.experiments.encoders.embedding import embed, examples_at_once
+    from sparse_embed.experiments.methods.leave_one_out import recalls
 
     if "validation" not in parts:
         return None

@@ -29,7 +29,7 @@ def write(folder: pathlib.Path, encode: Callable, part: "Part") -> None:
     """
     from tensorboard.plugins import projector
 
-    from sparse_embed.experiments.evaluation.embedding import embed, examples_at_once
+    from sparse_embed.experiments.encoders.embedding import embed, examples_at_once
 
     size = examples_at_once(part.shape)
     batches = part.evaluation_batches(size).unbatch().take(_SAMPLE).batch(size)

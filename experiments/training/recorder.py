@@ -17,9 +17,9 @@ from sparse_embed.common.files import atomic_path
 from sparse_embed.common.progress import progress_bar
 from sparse_embed.common.reading import read_json, reading
 from sparse_embed.common.signals import Interrupted, Wish
-from sparse_embed.experiments.evaluation.embedding import embed, examples_at_once
+from sparse_embed.experiments.core.run import EVENTS
+from sparse_embed.experiments.encoders.embedding import embed, examples_at_once
 from sparse_embed.experiments.training import checkpoints, guards
-from sparse_embed.experiments.training.run import EVENTS
 from sparse_embed.experiments.training.summaries import Summaries
 from sparse_embed.losses import SparsityMonitor
 from sparse_embed.losses.regularizers import ActivationRegularization

@@ -233,7 +233,7 @@ def recorded_run(tmp_path_factory):
 @pytest.fixture(scope="session")
 def cifar100_results(tmp_path_factory):
     """The paper's own table of CIFAR-100 as records; its sparse models with a second weight."""
-    from sparse_embed.experiments.reporting.cifar100_table import METRICS, PAPER
+    from sparse_embed.experiments.core.paper import METRICS, PAPER
 
     folder = tmp_path_factory.mktemp("recorded") / "cifar100"
     for name, (_, (flops, *precisions)) in PAPER.items():

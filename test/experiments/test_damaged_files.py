@@ -14,9 +14,9 @@ import pytest
 import scipy.sparse
 from PIL import Image
 
-from sparse_embed.experiments.evaluation import embedding_files
-from sparse_embed.experiments.evaluation.embedding_files import Embeddings
-from sparse_embed.experiments.training import checkpoints, run
+from sparse_embed.experiments.core import embedding_files, run
+from sparse_embed.experiments.core.embedding_files import Embeddings
+from sparse_embed.experiments.training import checkpoints
 from sparse_embed.flags.train_config import DataConfig, ModelConfig, TrainConfig
 from sparse_embed.models import build_encoder
 

@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 from sparse_embed.common.failures import DataError, UsageError
+from sparse_embed.experiments.encoders import image_search
 from sparse_embed.experiments.encoders.encoder import Encoder, open_encoder
-from sparse_embed.experiments.evaluation import image_search
 
 
 @pytest.fixture(scope="module")

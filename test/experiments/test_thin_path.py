@@ -7,8 +7,8 @@ import sys
 import numpy as np
 import pytest
 
-from sparse_embed.experiments.evaluation import embedding_files
-from sparse_embed.experiments.training.run import Run
+from sparse_embed.experiments.core import embedding_files
+from sparse_embed.experiments.core.run import Run
 
 STEPS = 60
 

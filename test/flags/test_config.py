@@ -108,7 +108,7 @@ def test_configs_define_no_flags():
         "from absl import flags\n"
         "before = set(flags.FLAGS)\n"
         "import sparse_embed.flags.train_config, sparse_embed.datasets.catalogue\n"
-        "import sparse_embed.experiments.training.run, sys\n"
+        "import sparse_embed.experiments.core.run, sys\n"
         "assert set(flags.FLAGS) == before, set(flags.FLAGS) - before\n"
         "assert 'tensorflow' not in sys.modules\n"
     )

@@ -164,11 +164,11 @@ def write_layers(folder: pathlib.Path) -> None:
 def write_runs(folder: pathlib.Path) -> None:
     """A run that has ended, with embeddings, and the same one stopped in the middle."""
     from sparse_embed.common.signals import Interrupted
+    from sparse_embed.experiments.core.run import Run
+    from sparse_embed.experiments.encoders.embedding import embed_part
     from sparse_embed.experiments.encoders.encoder import open_encoder
     from sparse_embed.experiments.encoders.export import export
-    from sparse_embed.experiments.evaluation.embedding import embed_part
     from sparse_embed.experiments.training import loop, recorder
-    from sparse_embed.experiments.training.run import Run
 
     script("train", *TRAIN, "--model_dir=run")
     script("embed", "--model_dir=run", "--output=sparse.npz")

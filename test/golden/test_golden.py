@@ -15,11 +15,11 @@ from packaging.version import parse
 from sparse_embed import losses, models
 from sparse_embed.common.arrays import read_npz
 from sparse_embed.common.failures import DataError
+from sparse_embed.experiments.core import embedding_files
+from sparse_embed.experiments.core.run import Run
+from sparse_embed.experiments.encoders.embedding import embed_part
 from sparse_embed.experiments.encoders.encoder import open_encoder
-from sparse_embed.experiments.evaluation import embedding_files
-from sparse_embed.experiments.evaluation.embedding import embed_part
 from sparse_embed.experiments.training import loop
-from sparse_embed.experiments.training.run import Run
 from sparse_embed.retrieval import SparseIndex, index_file, shard_folder
 from sparse_embed.retrieval.merging import merge_results
 from sparse_embed.sparsify import Sparsifier

@@ -490,11 +490,11 @@ MUTANTS = (
     ),
     Mutant(
         name="seconds_for_milliseconds",
-        file="experiments/evaluation/leave_one_out.py",
+        file="experiments/methods/leave_one_out.py",
         old="1000 * seconds / count",
         new="seconds / count",
         test=(
-            "test/experiments/evaluation/test_leave_one_out.py::test_milliseconds_are_of_"
+            "test/experiments/methods/test_leave_one_out.py::test_milliseconds_are_of_"
             "a_thousand_to_the_second"
         ),
         why="the unit is in the name",
@@ -566,7 +566,7 @@ MUTANTS = (
     ),
     Mutant(
         name="zeros_in_both_alone_count",
-        file="experiments/encoders/verification.py",
+        file="experiments/evaluation/formats.py",
         old="np.mean((rows == 0) == (expected == 0))",
         new="np.mean((rows == 0) & (expected == 0))",
         test=(

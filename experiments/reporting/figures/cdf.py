@@ -7,7 +7,7 @@ better than most, the median one and one that is fitted worse.
 import numpy as np
 from matplotlib.figure import Figure
 
-from sparse_embed.experiments.evaluation.records import Record
+from sparse_embed.experiments.core.records import Record
 from sparse_embed.experiments.reporting import drawing, selection
 
 

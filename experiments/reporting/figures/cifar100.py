@@ -7,17 +7,10 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from sparse_embed.experiments.evaluation.records import Record
+from sparse_embed.experiments.core.paper import METRICS, OWN, PAPER, SERIES, SOFT, Series
+from sparse_embed.experiments.core.records import Record
 from sparse_embed.experiments.reporting import drawing, measures, selection
-from sparse_embed.experiments.reporting.cifar100_table import (
-    METRICS,
-    OWN,
-    PAPER,
-    SERIES,
-    SOFT,
-    Series,
-    in_table,
-)
+from sparse_embed.experiments.reporting.cifar100_table import in_table
 from sparse_embed.experiments.reporting.intervals import Interval
 from sparse_embed.experiments.reporting.selection import Group
 

@@ -5,7 +5,7 @@ Each regularizer has one colour; diamonds are re-ranked, triangles are not.
 
 from matplotlib.figure import Figure
 
-from sparse_embed.experiments.evaluation.records import Record
+from sparse_embed.experiments.core.records import Record
 from sparse_embed.experiments.reporting import drawing, selection
 from sparse_embed.experiments.reporting.figures.tradeoff import (
     AXES,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from sparse_embed.experiments.evaluation.records import Record
+from sparse_embed.experiments.core.records import Record
 from sparse_embed.experiments.reporting import drawing, selection
 from sparse_embed.retrieval.pair_verification import roc
 

@@ -6,7 +6,7 @@ evenly over the dimensions, more if not (section 5).
 
 from matplotlib.figure import Figure
 
-from sparse_embed.experiments.evaluation.records import Record
+from sparse_embed.experiments.core.records import Record
 from sparse_embed.experiments.reporting import drawing, measures, selection
 from sparse_embed.experiments.reporting.figures.tradeoff import describe
 from sparse_embed.experiments.reporting.selection import Group

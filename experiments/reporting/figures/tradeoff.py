@@ -7,7 +7,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from sparse_embed.experiments.evaluation.records import Record, is_cut
+from sparse_embed.experiments.core.records import Record, is_cut
 from sparse_embed.experiments.reporting import drawing, measures, selection
 from sparse_embed.experiments.reporting.selection import TIME, Group
 

@@ -9,7 +9,7 @@ import functools
 import numpy as np
 from matplotlib.figure import Figure
 
-from sparse_embed.experiments.evaluation.records import Record
+from sparse_embed.experiments.core.records import Record
 from sparse_embed.experiments.reporting import drawing
 
 CURVES = {  # regularizer: label, colour, line

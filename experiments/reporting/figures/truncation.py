@@ -10,7 +10,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from sparse_embed.experiments.evaluation.records import Record, is_cut, trained_method
+from sparse_embed.experiments.core.records import Record, is_cut, trained_method
 from sparse_embed.experiments.reporting import drawing, measures, selection
 from sparse_embed.experiments.reporting.figures.tradeoff import describe
 from sparse_embed.experiments.reporting.selection import Group, Item, NotMeasured

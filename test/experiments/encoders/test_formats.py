@@ -12,11 +12,11 @@ import pytest
 
 from sparse_embed.common import extras
 from sparse_embed.common.failures import DataError, UsageError
-from sparse_embed.experiments.encoders import export, verification
+from sparse_embed.experiments.core import embedding_files, run
+from sparse_embed.experiments.encoders import export
+from sparse_embed.experiments.encoders.embedding import embed_part
 from sparse_embed.experiments.encoders.encoder import FORMATS, open_encoder
-from sparse_embed.experiments.evaluation import embedding_files
-from sparse_embed.experiments.evaluation.embedding import embed_part
-from sparse_embed.experiments.training import run
+from sparse_embed.experiments.evaluation import formats
 from sparse_embed.flags.output import ENCODERS
 from sparse_embed.flags.train_config import DataConfig, ModelConfig, TrainConfig
 from sparse_embed.models import build_encoder
@@ -179,7 +179,7 @@ def test_what_is_exported_is_compared_and_embed_uses_it(vectors, tmp_path):
     config = TrainConfig(data, ModelConfig("linear", embedding_dim=16))
     record = {"config": config.to_dict(), "curves": [], "seconds": 1.0, "weights_crc32": "0"}
     found = run.save(tmp_path / "run", build_encoder("linear", 16, "relu", (8,)), record)
-    records = verification.export_and_verify(found, LITERT, most=30)
+    records = formats.export_and_verify(found, LITERT, most=30)
     assert json.loads((found.folder / "encoders.json").read_text())["encoders"] == records
     rows = {row["format"]: row for row in records}
     assert list(rows) == ["keras", *LITERT]
@@ -191,7 +191,7 @@ def test_what_is_exported_is_compared_and_embed_uses_it(vectors, tmp_path):
         assert row["bytes"] == (found.folder / FORMATS[name]).stat().st_size
         assert row["milliseconds_1"] > 0
         assert row["milliseconds_2"] > 0
-    lines = verification.table(records).splitlines()
+    lines = formats.table(records).splitlines()
     assert [line.split()[0] for line in lines] == ["encoder", *rows]
 
     output = tmp_path / "rows.npz"

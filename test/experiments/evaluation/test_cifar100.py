@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import scipy.sparse
 
+from sparse_embed.experiments.core.embedding_files import Embeddings
 from sparse_embed.experiments.evaluation.cifar100 import evaluate
-from sparse_embed.experiments.evaluation.embedding_files import Embeddings
 
 
 def parts(sparse):

@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from sparse_embed import models
 from sparse_embed.datasets import megaface
-from sparse_embed.experiments.evaluation import embedding_files
-from sparse_embed.experiments.training.run import save as save_run
+from sparse_embed.experiments.core import embedding_files
+from sparse_embed.experiments.core.run import save as save_run
 
 SHAPE = (16, 16, 3)
 

@@ -6,10 +6,10 @@ import tensorflow as tf
 
 from sparse_embed import models
 from sparse_embed.datasets import catalogue, evaluation_sets
-from sparse_embed.experiments.evaluation import embedding_files
-from sparse_embed.experiments.evaluation.embedding import embed_sets
-from sparse_embed.experiments.training.run import Run
-from sparse_embed.experiments.training.run import save as save_run
+from sparse_embed.experiments.core import embedding_files
+from sparse_embed.experiments.core.run import Run
+from sparse_embed.experiments.core.run import save as save_run
+from sparse_embed.experiments.encoders.embedding import embed_sets
 from sparse_embed.retrieval import hash_codes
 
 

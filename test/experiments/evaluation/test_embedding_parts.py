@@ -18,12 +18,12 @@ from PIL import Image
 
 from sparse_embed.common.failures import Failure, UsageError
 from sparse_embed.datasets import image_folder
-from sparse_embed.experiments.evaluation import embedding_files
-from sparse_embed.experiments.evaluation.embedding import embed, examples_at_once
+from sparse_embed.experiments.core import embedding_files
+from sparse_embed.experiments.core import run as runs
+from sparse_embed.experiments.core.part_files import FAILED, divide
+from sparse_embed.experiments.encoders.embedding import embed, examples_at_once
 from sparse_embed.experiments.evaluation.embedding_parts import Parts, Work
-from sparse_embed.experiments.evaluation.part_files import FAILED, divide
 from sparse_embed.experiments.evaluation.ray_embedding import Workers
-from sparse_embed.experiments.training import run as runs
 from sparse_embed.flags.train_config import ModelConfig, TrainConfig
 from sparse_embed.models import build_encoder
 

@@ -11,8 +11,9 @@ import scipy.sparse
 
 from sparse_embed import retrieval
 from sparse_embed.common.failures import UsageError
-from sparse_embed.experiments.evaluation import embedding_files, methods, records
-from sparse_embed.experiments.evaluation.embedding_files import Embeddings
+from sparse_embed.experiments.core import embedding_files, records
+from sparse_embed.experiments.core.embedding_files import Embeddings
+from sparse_embed.experiments.methods import registry
 from sparse_embed.retrieval import (
     flops_per_row,
     hash_codes,
@@ -310,10 +311,10 @@ def test_indexes_of_budgets_are_built_when_needed(files, monkeypatch):
 
     monkeypatch.setattr(retrieval, "keep_largest", spy)
     path = files["dense"][0]
-    dense = methods.load("dense", path, DISTRACTORS)
+    dense = registry.load("dense", path, DISTRACTORS)
     budgets = ((4, 4), (4, 2))
-    data = methods.Data(dense, path, {"sparse": [files["flops"][0]]}, 10, 0.25, 1, budgets)
-    found = list(methods.sparse(data))
+    data = registry.Data(dense, path, {"sparse": [files["flops"][0]]}, 10, 0.25, 1, budgets)
+    found = list(registry.sparse(data))
     assert [method.name for method in found] == ["flops", "flops_cut", "flops_cut"]
     assert calls == [(60, 4), (60, 2)]
     indexes = [method.build()[0] for method in found]
@@ -330,15 +331,15 @@ def test_a_file_that_was_cut_is_evaluated_as_such(files, tmp_path):
     few = keep_largest(whole.vectors, 6, unit_norm=True)
     note = {**whole.provenance, "keep": 6}
     embedding_files.save(path, Embeddings(few, whole.labels, note))
-    data = {"dense": methods.load("dense", files["dense"][0], DISTRACTORS), "k": 10}
+    data = {"dense": registry.load("dense", files["dense"][0], DISTRACTORS), "k": 10}
     shared = {"path": files["dense"][0], "threshold": 0.25, "num_threads": 1}
-    given = methods.Data(**data, **shared, others={"sparse": [path]}, keep=((4, 4),))
-    found = list(methods.sparse(given))
+    given = registry.Data(**data, **shared, others={"sparse": [path]}, keep=((4, 4),))
+    found = list(registry.sparse(given))
     assert [method.name for method in found] == ["flops_cut", "flops_cut"]
     assert [method.setting["keep"] for method in found] == [6, 4]
     again = dataclasses.replace(given, keep=((4, 6),))
     with pytest.raises(UsageError, match=r"--keep=4:6: .*identification.npz was cut to 6"):
-        list(methods.sparse(again))
+        list(registry.sparse(again))
 
 
 @pytest.mark.parametrize(

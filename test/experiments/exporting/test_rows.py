@@ -8,8 +8,8 @@ import pytest
 import scipy.sparse
 
 from sparse_embed.common.failures import DataError, UsageError
-from sparse_embed.experiments.evaluation import embedding_files
-from sparse_embed.experiments.evaluation.embedding_files import Embeddings
+from sparse_embed.experiments.core import embedding_files
+from sparse_embed.experiments.core.embedding_files import Embeddings
 from sparse_embed.experiments.exporting.pgvector import _tuples, sparsevec_text
 from sparse_embed.experiments.exporting.rows import open_rows, read_payloads
 from sparse_embed.retrieval import SparseIndex

@@ -11,20 +11,14 @@ from absl.testing import flagsaver
 
 from sparse_embed.common.failures import Failure, UsageError
 from sparse_embed.experiments import cifar100
-from sparse_embed.experiments.evaluation import records
+from sparse_embed.experiments.core import records
+from sparse_embed.experiments.core.paper import FAST, OWN, PAPER, SERIES, SOFT
+from sparse_embed.experiments.core.run import Run
 from sparse_embed.experiments.evaluation.cifar100 import evaluate_run
 from sparse_embed.experiments.orchestration import cifar100_plan
 from sparse_embed.experiments.orchestration.cifar100_plan import SEEDS, TARGETS
 from sparse_embed.experiments.reporting import selection
-from sparse_embed.experiments.reporting.cifar100_table import (
-    FAST,
-    OWN,
-    PAPER,
-    SERIES,
-    SOFT,
-    in_table,
-)
-from sparse_embed.experiments.training.run import Run
+from sparse_embed.experiments.reporting.cifar100_table import in_table
 from sparse_embed.flags import app, training
 from sparse_embed.flags.train_config import TrainConfig
 

@@ -7,8 +7,8 @@ import pytest
 import scipy.sparse
 
 from sparse_embed.common.failures import DataError
-from sparse_embed.experiments.evaluation import embedding_files
-from sparse_embed.experiments.evaluation.embedding_files import Embeddings
+from sparse_embed.experiments.core import embedding_files, notes
+from sparse_embed.experiments.core.embedding_files import Embeddings
 from sparse_embed.experiments.orchestration import estimate, paper_plan, paper_size
 
 PER_STEP = {"mobilefacenet": 0.32, "resnet101": 1.6, "cifar100": 0.256}  # seconds
@@ -76,7 +76,7 @@ def test_total_by_hand(rows):
     cifar100 = 0.004 * (3 * 25_600_000 + 3 * 6_400_000)
     days = (mobilefacenet + resnet101 + verification + cifar100) / 86_400
     found = list(rows.values())
-    assert estimate.total_days(found) == pytest.approx(days)
+    assert notes.total_days(found) == pytest.approx(days)
     told = estimate.told(found)
     assert f"PRESET=paper on this machine: about {days:,.1f} days." in told
     assert "235,520,000" in told
@@ -89,7 +89,7 @@ def test_the_first_interval_does_not_count_and_replicas_share_a_step(tmp_path):
     assert estimate.training_seconds(path) == pytest.approx(2.0 / 32)
     save_training(path, 8, [50.0])
     assert estimate.training_seconds(path) is None
-    row = estimate.Row("train resnet101 flops", 4, 1000, None)
+    row = notes.Row("train resnet101 flops", 4, 1000, None)
     assert row.days == 0
     assert "-" in estimate.told([row]).splitlines()[1]
 
@@ -111,18 +111,18 @@ def test_a_longer_interval_counts_its_steps(tmp_path):
 
 
 def test_the_mark_is_there_from_the_start_and_an_estimate_stays(tmp_path):
-    assert estimate.read(tmp_path) is None
-    estimate.write(tmp_path, [])
-    assert estimate.read(tmp_path) == []
-    found = [estimate.Row("train resnet101 flops", 4, 1000, 0.5)]
-    estimate.write(tmp_path, found)
-    assert estimate.read(tmp_path) == found
-    estimate.write(tmp_path, [])  # called again
-    assert estimate.read(tmp_path) == found
+    assert notes.read_estimate(tmp_path) is None
+    notes.write_estimate(tmp_path, [])
+    assert notes.read_estimate(tmp_path) == []
+    found = [notes.Row("train resnet101 flops", 4, 1000, 0.5)]
+    notes.write_estimate(tmp_path, found)
+    assert notes.read_estimate(tmp_path) == found
+    notes.write_estimate(tmp_path, [])  # called again
+    assert notes.read_estimate(tmp_path) == found
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[3]", '[{"name": "x"}]'])
 def test_a_damaged_estimate_is_refused_by_name(tmp_path, content):
-    (tmp_path / estimate.MARK).write_text(content)
+    (tmp_path / notes.MARK).write_text(content)
     with pytest.raises(DataError, match=r"rehearsal\.json: expected the estimate of a rehearsal"):
-        estimate.read(tmp_path)
+        notes.read_estimate(tmp_path)

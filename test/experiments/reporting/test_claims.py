@@ -5,6 +5,7 @@ import shutil
 import numpy as np
 import pytest
 
+from sparse_embed.experiments.core.paper import FAST, METRICS, PAPER
 from sparse_embed.experiments.reporting import (
     cifar100_rules,
     claims,
@@ -15,7 +16,6 @@ from sparse_embed.experiments.reporting import (
     search_rules,
     selection,
 )
-from sparse_embed.experiments.reporting.cifar100_table import FAST, METRICS, PAPER
 from sparse_embed.experiments.reporting.figures import tradeoff
 
 HELD, NOT_HELD, UNDECIDED, NOT_MEASURED = judging.OUTCOMES

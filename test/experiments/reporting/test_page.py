@@ -7,8 +7,8 @@ import shutil
 import numpy as np
 import pytest
 
-from sparse_embed.experiments.orchestration import estimate
-from sparse_embed.experiments.orchestration.steps import STEPS
+from sparse_embed.experiments.core import notes
+from sparse_embed.experiments.core.notes import STEPS
 from sparse_embed.experiments.reporting import claims, judging, selection, study, tables
 from sparse_embed.experiments.reporting import page as report
 from sparse_embed.experiments.reporting.figures import FIGURES
@@ -244,7 +244,7 @@ def test_summary_says_what_was_not_measured_here(page, cifar100_results):
 
 
 def test_a_rehearsal_is_marked_and_judges_nothing(recorded_run, cifar100_results, tmp_path):
-    estimate.write(tmp_path, [])  # as at its start: an interrupted one is marked too
+    notes.write_estimate(tmp_path, [])  # as at its start: an interrupted one is marked too
     report.write(tmp_path, cifar100_results)
     text = (tmp_path / report.REPORT).read_text()
     assert "<title>sparse-embed: a rehearsal, not a result</title>" in text
@@ -254,7 +254,7 @@ def test_a_rehearsal_is_marked_and_judges_nothing(recorded_run, cifar100_results
     folder = tmp_path / "rehearsal"
     folder.mkdir()
     report.publish(recorded_run, folder)
-    estimate.write(folder, [estimate.Row("train resnet101 flops", 4, 2_160_000, 0.02)])
+    notes.write_estimate(folder, [notes.Row("train resnet101 flops", 4, 2_160_000, 0.02)])
     printed = report.write_and_tell(folder, cifar100_results)
     text = (folder / report.REPORT).read_text()
     assert "<title>sparse-embed: a rehearsal, not a result</title>" in text
@@ -271,12 +271,12 @@ def test_a_rehearsal_is_marked_and_judges_nothing(recorded_run, cifar100_results
     copy = tmp_path / "copy"
     copy.mkdir()
     report.publish(folder, copy)
-    assert estimate.read(copy) == estimate.read(folder)
+    assert notes.read_estimate(copy) == notes.read_estimate(folder)
 
 
 def test_other_reports_have_no_banner(page):
     assert "ehearsal" not in page.read_text()
-    assert estimate.read(page.parent) is None
+    assert notes.read_estimate(page.parent) is None
 
 
 def test_cifar100_names_the_network_of_each_row(recorded_run, cifar100_results, tmp_path):

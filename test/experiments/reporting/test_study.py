@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from sparse_embed.common.failures import DataError
-from sparse_embed.experiments.evaluation import records
+from sparse_embed.experiments.core import records
 from sparse_embed.experiments.reporting import page, selection, study
 from sparse_embed.experiments.reporting.selection import NotMeasured
 

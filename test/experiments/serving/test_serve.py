@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from sparse_embed.experiments.evaluation.embedding_files import Embeddings, save
+from sparse_embed.experiments.core.embedding_files import Embeddings, save
 from sparse_embed.experiments.serving import demo, server
 from sparse_embed.retrieval import SparseIndex
 

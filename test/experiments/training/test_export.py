@@ -12,9 +12,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from sparse_embed.datasets import dense_embeddings
 from sparse_embed.datasets.examples import split_by_class
+from sparse_embed.experiments.core import embedding_files
+from sparse_embed.experiments.core.run import Run
 from sparse_embed.experiments.encoders.encoder import open_encoder
-from sparse_embed.experiments.evaluation import embedding_files
-from sparse_embed.experiments.training.run import Run
 
 
 def script(name, *arguments):

@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 
 from sparse_embed import losses, models
-from sparse_embed.experiments.evaluation import embedding_files
-from sparse_embed.experiments.training.run import Run
+from sparse_embed.experiments.core import embedding_files
+from sparse_embed.experiments.core.run import Run
 
 BFLOAT16 = "mixed_bfloat16"
 

@@ -11,7 +11,7 @@ from PIL import Image
 from tensorboard.plugins.projector import ProjectorConfig
 
 from sparse_embed.datasets.examples import ArraySource, Examples
-from sparse_embed.experiments.evaluation.embedding import inference
+from sparse_embed.experiments.encoders.embedding import inference
 from sparse_embed.experiments.training import projector
 from sparse_embed.models import build_encoder
 

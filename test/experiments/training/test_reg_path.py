@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from sparse_embed.common.failures import UsageError
+from sparse_embed.experiments.core import run as runs
+from sparse_embed.experiments.core.run import Run, snapshot_folder
 from sparse_embed.experiments.training import recorder
-from sparse_embed.experiments.training import run as runs
 from sparse_embed.experiments.training.checks import check
 from sparse_embed.experiments.training.loop import train
 from sparse_embed.experiments.training.restarted_cosine import RestartedCosine
-from sparse_embed.experiments.training.run import Run, snapshot_folder
 from sparse_embed.flags.train_config import (
     DataConfig,
     LoggingConfig,

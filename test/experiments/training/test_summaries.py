@@ -9,8 +9,8 @@ import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import plugin_data_pb2
 
+from sparse_embed.experiments.core.run import snapshot_folder
 from sparse_embed.experiments.training.loop import train
-from sparse_embed.experiments.training.run import snapshot_folder
 from sparse_embed.experiments.training.summaries import TAGS
 from sparse_embed.flags.train_config import (
     DataConfig,

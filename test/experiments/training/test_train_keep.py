@@ -10,12 +10,12 @@ from absl.testing import flagsaver
 from sparse_embed import losses, models
 from sparse_embed.common.failures import UsageError
 from sparse_embed.experiments import embed
-from sparse_embed.experiments.evaluation import embedding_files
+from sparse_embed.experiments.core import embedding_files
+from sparse_embed.experiments.core.run import Run
 from sparse_embed.experiments.training import recorder
 from sparse_embed.experiments.training.build import training_model
 from sparse_embed.experiments.training.checks import check
 from sparse_embed.experiments.training.loop import train
-from sparse_embed.experiments.training.run import Run
 from sparse_embed.flags.train_config import (
     DataConfig,
     LoggingConfig,

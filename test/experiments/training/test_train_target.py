@@ -7,11 +7,11 @@ import pytest
 
 from sparse_embed import losses
 from sparse_embed.common.failures import UsageError
+from sparse_embed.experiments.core.run import Run
 from sparse_embed.experiments.training import recorder
 from sparse_embed.experiments.training.build import schedule
 from sparse_embed.experiments.training.checks import check
 from sparse_embed.experiments.training.loop import train
-from sparse_embed.experiments.training.run import Run
 from sparse_embed.flags.train_config import (
     DataConfig,
     LoggingConfig,

@@ -7,9 +7,9 @@ import pytest
 
 from sparse_embed import models
 from sparse_embed.common.failures import UsageError
+from sparse_embed.experiments.core.run import RECORD, Run
 from sparse_embed.experiments.training.checks import check
 from sparse_embed.experiments.training.loop import CONFIG, train
-from sparse_embed.experiments.training.run import RECORD, Run
 from sparse_embed.experiments.training.warm_start import copy_weights
 from sparse_embed.flags.train_config import (
     DataConfig,

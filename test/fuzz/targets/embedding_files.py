@@ -8,7 +8,7 @@ import scipy.sparse
 from fuzz import arrays
 from fuzz.mutations import Parts
 
-from sparse_embed.experiments.evaluation import embedding_files
+from sparse_embed.experiments.core import embedding_files
 from sparse_embed.flags.train_config import TrainConfig
 from sparse_embed.retrieval import DenseSearch, SparseIndex
 

@@ -9,7 +9,7 @@ from fuzz import arrays
 from fuzz.mutations import Parts
 
 from sparse_embed.common.failures import Failure
-from sparse_embed.experiments.evaluation import part_files
+from sparse_embed.experiments.core import part_files
 from sparse_embed.experiments.exporting.rows import open_rows
 
 ALLOWED = (Failure, OSError)

@@ -8,7 +8,7 @@ from fuzz import arrays, pictures
 from fuzz.mutations import Parts
 
 from sparse_embed.datasets import tfrecords
-from sparse_embed.experiments.training.data import reading_part
+from sparse_embed.experiments.core.data import reading_part
 
 TOKENS = [
     b"image",

@@ -16,8 +16,8 @@ import scipy.sparse
 from sparse_embed.common.files import atomic_path
 from sparse_embed.common.progress import progress_bar
 from sparse_embed.common.timing import timed
-from sparse_embed.experiments.evaluation.records import Record
-from sparse_embed.experiments.reporting.text_table import text_table
+from sparse_embed.experiments.core.records import Record
+from sparse_embed.experiments.core.text_table import text_table
 from sparse_embed.retrieval import (
     BASELINES,
     DenseSearch,

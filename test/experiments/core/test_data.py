@@ -11,8 +11,8 @@ import tensorflow as tf
 from sparse_embed.common.failures import DataError, UsageError
 from sparse_embed.datasets import image_folder, tfrecords
 from sparse_embed.datasets.catalogue import ImageFolderOptions
-from sparse_embed.experiments.evaluation.embedding import embed_part
-from sparse_embed.experiments.training.data import load_data, reading_part
+from sparse_embed.experiments.core.data import load_data, reading_part
+from sparse_embed.experiments.encoders.embedding import embed_part
 from sparse_embed.experiments.training.loop import check_same_experiment, train
 from sparse_embed.flags.train_config import (
     DataConfig,

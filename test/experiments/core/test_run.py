@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from sparse_embed.common.failures import DataError, UsageError
+from sparse_embed.experiments.core import run
+from sparse_embed.experiments.core.run import Run
 from sparse_embed.experiments.encoders.encoder import open_encoder
-from sparse_embed.experiments.training import run
 from sparse_embed.experiments.training.recorder import _read_curves
-from sparse_embed.experiments.training.run import Run
 from sparse_embed.flags.train_config import TrainConfig
 from sparse_embed.models import build_encoder
 

@@ -21,14 +21,14 @@ from sparse_embed.common.other_load import OtherLoad
 from sparse_embed.common.progress import progress_bar
 from sparse_embed.common.provenance import provenance
 from sparse_embed.common.quiet import quiet_tensorflow
+from sparse_embed.experiments.core.data import load_data, reading_part
+from sparse_embed.experiments.core.records import Record
+from sparse_embed.experiments.core.run import Run
+from sparse_embed.experiments.core.text_table import text_table
+from sparse_embed.experiments.encoders.embedding import embed, examples_at_once
 from sparse_embed.experiments.encoders.encoder import Encoder, open_encoder
 from sparse_embed.experiments.encoders.export import export
-from sparse_embed.experiments.evaluation.embedding import embed, examples_at_once
-from sparse_embed.experiments.evaluation.leave_one_out import recalls
-from sparse_embed.experiments.evaluation.records import Record
-from sparse_embed.experiments.reporting.text_table import text_table
-from sparse_embed.experiments.training.data import load_data, reading_part
-from sparse_embed.experiments.training.run import Run
+from sparse_embed.experiments.methods.leave_one_out import recalls
 
 TABLE = "encoders.json"  # in the folder of a run
 THREADS = (1, 2)

@@ -12,11 +12,11 @@ from sparse_embed.common.failures import DataError, UsageError
 from sparse_embed.common.files import atomic_path
 from sparse_embed.common.provenance import provenance
 from sparse_embed.common.reading import read_json, reading
+from sparse_embed.experiments.core import embedding_files
+from sparse_embed.experiments.core.embedding_files import Embeddings
+from sparse_embed.experiments.core.records import fingerprint
+from sparse_embed.experiments.encoders.embedding import embed, examples_at_once
 from sparse_embed.experiments.encoders.encoder import Encoder
-from sparse_embed.experiments.evaluation import embedding_files
-from sparse_embed.experiments.evaluation.embedding import embed, examples_at_once
-from sparse_embed.experiments.evaluation.embedding_files import Embeddings
-from sparse_embed.experiments.evaluation.records import fingerprint
 
 _LINE, _LINES = 24, 3  # characters and lines of a caption under which no other is hidden
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from sparse_embed import retrieval
 from sparse_embed.common.failures import UsageError
-from sparse_embed.experiments.evaluation.embedding_files import Embeddings, load_flag
-from sparse_embed.experiments.evaluation.records import cut_method
+from sparse_embed.experiments.core.embedding_files import Embeddings, load_flag
+from sparse_embed.experiments.core.records import cut_method
 from sparse_embed.retrieval.megaface import KS
 from sparse_embed.retrieval.metrics import check_unit_norm
 

@@ -10,8 +10,8 @@ import pytest
 import scipy.sparse
 
 from sparse_embed.common.failures import DataError, UsageError
-from sparse_embed.experiments.evaluation import part_files
-from sparse_embed.experiments.evaluation.embedding_files import Embeddings, save
+from sparse_embed.experiments.core import part_files
+from sparse_embed.experiments.core.embedding_files import Embeddings, save
 from sparse_embed.experiments.exporting.rows import open_rows
 from sparse_embed.retrieval import SparseIndex, shard_folder
 

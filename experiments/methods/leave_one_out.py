@@ -9,8 +9,8 @@ import scipy.sparse
 
 from sparse_embed import retrieval
 from sparse_embed.common.progress import progress_bar
-from sparse_embed.experiments.evaluation.embedding_files import Embeddings
-from sparse_embed.experiments.evaluation.records import Record
+from sparse_embed.experiments.core.embedding_files import Embeddings
+from sparse_embed.experiments.core.records import Record
 from sparse_embed.retrieval.metrics import drop_self, has_mate, recall_at_k
 
 _BATCH = 256  # queries between two moves of the progress bar

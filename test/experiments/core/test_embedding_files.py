@@ -7,8 +7,8 @@ import pytest
 import scipy.sparse
 
 from sparse_embed.common.failures import DataError, UsageError
-from sparse_embed.experiments.evaluation import embedding_files
-from sparse_embed.experiments.evaluation.embedding_files import Embeddings
+from sparse_embed.experiments.core import embedding_files
+from sparse_embed.experiments.core.embedding_files import Embeddings
 
 LABELS = np.array([3, 1, 2], np.int32)
 NOTE = {"split": "test", "train": {"seed": 0}}

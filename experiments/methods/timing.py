@@ -15,8 +15,8 @@ import numpy as np
 from sparse_embed import retrieval
 from sparse_embed.common.other_load import OtherLoad
 from sparse_embed.common.progress import progress_bar
-from sparse_embed.experiments.evaluation.methods import Data, Method
-from sparse_embed.experiments.evaluation.records import Record
+from sparse_embed.experiments.core.records import Record
+from sparse_embed.experiments.methods.registry import Data, Method
 from sparse_embed.retrieval.megaface import KS
 
 ROUNDS = 10

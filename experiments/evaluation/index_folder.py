@@ -11,8 +11,8 @@ from sparse_embed.common.arrays import read_npy
 from sparse_embed.common.failures import DataError, UsageError
 from sparse_embed.common.files import scratch_folder
 from sparse_embed.common.memory import peak_bytes
-from sparse_embed.experiments.evaluation import records
-from sparse_embed.experiments.evaluation.records import Record
+from sparse_embed.experiments.core import records
+from sparse_embed.experiments.core.records import Record
 from sparse_embed.retrieval import SparseIndex
 
 HEAD, INDEX, RECORD, PICTURE = "sparsifier.keras", "codes.index", "record.json", "trade_off.png"
@@ -83,7 +83,7 @@ def make(
         compared: how many rows, drawn at random, are compared with other methods; 0 for none.
         **arguments: of `Sparsifier`.
     """
-    from sparse_embed.experiments.sparsifying import trade_off
+    from sparse_embed.experiments.evaluation import trade_off
     from sparse_embed.sparsify import Sparsifier
     from sparse_embed.sparsify.sparsifier import MOST_ROWS, unit_rows
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from sparse_embed.experiments.evaluation.embedding import embed, examples_at_once, inference
+from sparse_embed.experiments.encoders.embedding import embed, examples_at_once, inference
 from sparse_embed.models import build_encoder
 
 # Embeds batches of 32 images with 40 layers, each of whose activations takes 8 MB. Prints the
@@ -17,7 +17,7 @@ from sparse_embed.models import build_encoder
 PEAK = """
 import resource
 import keras, numpy as np, tensorflow as tf
-from sparse_embed.experiments.evaluation.embedding import embed
+from sparse_embed.experiments.encoders.embedding import embed
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -13,11 +13,11 @@ from sparse_embed.common.arrays import read_npy
 from sparse_embed.common.failures import DataError, UsageError
 from sparse_embed.common.progress import progress_bar
 from sparse_embed.common.provenance import provenance
+from sparse_embed.experiments.core import embedding_files
+from sparse_embed.experiments.core.data import load_data, reading_part
+from sparse_embed.experiments.core.embedding_files import Embeddings
+from sparse_embed.experiments.core.run import Run
 from sparse_embed.experiments.encoders.encoder import Encoder
-from sparse_embed.experiments.evaluation import embedding_files
-from sparse_embed.experiments.evaluation.embedding_files import Embeddings
-from sparse_embed.experiments.training.data import load_data, reading_part
-from sparse_embed.experiments.training.run import Run
 from sparse_embed.flags.train_config import DataConfig
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ import pytest
 import scipy.sparse
 
 from sparse_embed.experiments import search
-from sparse_embed.experiments.evaluation import leave_one_out
-from sparse_embed.experiments.evaluation import records as record_files
-from sparse_embed.experiments.evaluation.embedding_files import Embeddings
+from sparse_embed.experiments.core import records as record_files
+from sparse_embed.experiments.core.embedding_files import Embeddings
+from sparse_embed.experiments.methods import leave_one_out
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from sparse_embed.common.arrays import read_npy, read_npz
 from sparse_embed.common.failures import DataError, UsageError
 from sparse_embed.common.files import atomic_path, unfinished
 from sparse_embed.common.reading import Content, parse_json, read_json, reading
-from sparse_embed.experiments.evaluation.records import cut_method
+from sparse_embed.experiments.core.records import cut_method
 from sparse_embed.flags.train_config import TrainConfig
 from sparse_embed.retrieval.inputs import canonical_csr
 

@@ -19,7 +19,7 @@ from sparse_embed.common.checks import check_number
 from sparse_embed.common.failures import DataError, UsageError
 from sparse_embed.common.files import user_path
 from sparse_embed.common.reading import read_json, reading
-from sparse_embed.experiments.evaluation.embedding_files import Embeddings, load_flag
+from sparse_embed.experiments.core.embedding_files import Embeddings, load_flag
 
 PATTERN = "part-*.npz"
 SETTING, FAILED = "setting.json", "failed.jsonl"  # of `embed_parts`, which finishes with the latter

@@ -6,8 +6,8 @@ import types
 import numpy as np
 import pytest
 
-from sparse_embed.experiments.evaluation import timing
-from sparse_embed.experiments.evaluation.methods import Method
+from sparse_embed.experiments.methods import timing
+from sparse_embed.experiments.methods.registry import Method
 from sparse_embed.retrieval import DenseSearch, Reranker
 
 

@@ -1,0 +1,1 @@
+"""What all rooms share: runs, embeddings, records, tables."""

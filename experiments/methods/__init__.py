@@ -1,0 +1,1 @@
+"""Methods of search, as an evaluation compares them."""

@@ -1,1 +1,0 @@
-"""What `sparsify` and `benchmarks/sparsifiers.py` call."""
