@@ -36,7 +36,7 @@ reproduce: $(INSTALLED)
 	$(BIN)/python -m sparse_embed.experiments.reproduce --extent=$(PRESET) $(ARGS)
 
 demo: $(INSTALLED)
-	$(BIN)/python -m sparse_embed.experiments.demo $(ARGS)
+	$(BIN)/python -m sparse_embed.experiments.serve --run_dir=runs/reproduce/$(PRESET) --open_page $(ARGS)
 
 test: $(INSTALLED)
 	$(BIN)/pytest $(PYTEST_ARGS)

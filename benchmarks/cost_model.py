@@ -29,21 +29,20 @@ import cost_plan
 import cost_report
 import cost_rivals
 import numpy as np
-from absl import flags
+import row_options
 from cost_formula import FIT_ROWS, Fit, errors
 from cost_measure import KS
-from row_flags import DIMS, NNZ, ROWS
 from shard_queue import Spread
 
 from sparse_embed.common.failures import UsageError
+from sparse_embed.common.options import option
 from sparse_embed.common.reading import read_json
 from sparse_embed.experiments.core import records
 from sparse_embed.experiments.core.markdown import put_between_marks
 from sparse_embed.experiments.core.records import Record
 from sparse_embed.experiments.core.text_table import text_table
 from sparse_embed.flags import app
-from sparse_embed.flags.output import OUTPUT
-from sparse_embed.flags.retrieval import NUM_THREADS
+from sparse_embed.flags.options import fields
 
 SHARDS_MEASURED = 4
 RIVAL_QUERIES = 128
@@ -53,7 +52,7 @@ RATES = (100.0, 1000.0)  # queries per second
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Settings:
     """What the stages are told; the flags of the script explain each."""
 
     shard_dir: pathlib.Path
@@ -70,13 +69,13 @@ class Options:
     page: pathlib.Path | None
 
 
-def build(folder: pathlib.Path, options: Options) -> None:
+def build(folder: pathlib.Path, options: Settings) -> None:
     """Builds one index."""
     del folder  # there is no record yet
     _build(options, 0)
 
 
-def index(folder: pathlib.Path, options: Options) -> None:
+def index(folder: pathlib.Path, options: Settings) -> None:
     """Times one index, and removes it."""
     path = _shard(options, 0)
     sizes = (options.queries, options.rounds)
@@ -88,7 +87,7 @@ def index(folder: pathlib.Path, options: Options) -> None:
     cost_measure.remove(path)
 
 
-def spread(folder: pathlib.Path, options: Options) -> None:
+def spread(folder: pathlib.Path, options: Settings) -> None:
     """Times the same queries on several shards, builds and removes them."""
     parts = range(1, 1 + SHARDS_MEASURED)
     for part in parts:
@@ -111,7 +110,7 @@ def spread(folder: pathlib.Path, options: Options) -> None:
         cost_measure.remove(path)
 
 
-def fit(folder: pathlib.Path, options: Options) -> None:
+def fit(folder: pathlib.Path, options: Settings) -> None:
     """Fits the model."""
     measured = cost_report.load_indexes(folder)
     base = [record for record in measured if record["rows"] in FIT_ROWS]
@@ -125,7 +124,7 @@ def fit(folder: pathlib.Path, options: Options) -> None:
     records.save_all(folder / "fit.json", fitted, model=dataclasses.asdict(model))
 
 
-def predict(folder: pathlib.Path, options: Options) -> None:
+def predict(folder: pathlib.Path, options: Settings) -> None:
     """Predicts an index that was not measured yet, from the sparsity of a batch of its rows."""
     model = _model(folder)
     sizes = (options.dims, options.nnz, options.queries)
@@ -139,7 +138,7 @@ def predict(folder: pathlib.Path, options: Options) -> None:
     records.save_all(folder / f"predicted_{options.rows}_{options.nnz}.json", found)
 
 
-def check(folder: pathlib.Path, options: Options) -> None:
+def check(folder: pathlib.Path, options: Settings) -> None:
     """Compares predictions with what was measured since."""
     del options
     predicted: list[Record] = []
@@ -152,7 +151,7 @@ def check(folder: pathlib.Path, options: Options) -> None:
     records.save_all(folder / "check.json", found)
 
 
-def others(folder: pathlib.Path, options: Options) -> None:
+def others(folder: pathlib.Path, options: Settings) -> None:
     """Times merging, and the rivals at `rows` rows."""
     merging = cost_measure.measure_merge([2, 10, 50, 200, 1000], KS)
     _show(merging, ["shards", "k", "milliseconds"])
@@ -163,7 +162,7 @@ def others(folder: pathlib.Path, options: Options) -> None:
     records.save_all(folder / "others.json", found, merge=merging)
 
 
-def plan(folder: pathlib.Path, options: Options) -> None:
+def plan(folder: pathlib.Path, options: Settings) -> None:
     """Applies the model to more rows: `plan.json`, a figure, and tables in the page."""
     model = _model(folder)
     own = [
@@ -220,7 +219,7 @@ def plan(folder: pathlib.Path, options: Options) -> None:
         options.page.write_text(put_between_marks(page, text))
 
 
-STAGES: dict[str, Callable[[pathlib.Path, Options], None]] = {
+STAGES: dict[str, Callable[[pathlib.Path, Settings], None]] = {
     "build": build,
     "index": index,
     "spread": spread,
@@ -232,11 +231,11 @@ STAGES: dict[str, Callable[[pathlib.Path, Options], None]] = {
 }
 
 
-def _shard(options: Options, part: int) -> pathlib.Path:
+def _shard(options: Settings, part: int) -> pathlib.Path:
     return options.shard_dir / f"{options.rows}_{options.nnz}_{part}.index"
 
 
-def _build(options: Options, part: int) -> None:
+def _build(options: Settings, part: int) -> None:
     sizes = (options.rows, options.dims, options.nnz, options.queries)
     cost_measure.build(_shard(options, part), *sizes, options.num_threads, part)
 
@@ -256,52 +255,51 @@ def _show(found: list[Record], keys: list[str]) -> None:
     print(text_table(keys, [[text(record[key]) for key in keys] for record in found]), flush=True)
 
 
-_STAGE = flags.DEFINE_enum("stage", None, list(STAGES), "What to do; see above.")
-_COST_DIR = flags.DEFINE_string("cost_dir", "results/cost_model", "Folder of the records.")
-_SHARD_DIR = flags.DEFINE_string(
-    "shard_dir", "runs/cost_model", "Folder of index files, which are removed once timed."
-)
-_COST_QUERIES = flags.DEFINE_integer(
-    "cost_queries", 300, "Queries of each kind.", lower_bound=10, upper_bound=50_000
-)
-_TIMING_ROUNDS = flags.DEFINE_integer(
-    "timing_rounds", 3, "How often each query is timed.", lower_bound=1
-)
-_ROUND_TRIP = flags.DEFINE_float(
-    "round_trip_ms", 1.2, "Milliseconds to call all shards and back, assumed.", lower_bound=0.0
-)
-_CALL = flags.DEFINE_float(
-    "call_ms", 0.1, "Milliseconds of the caller for each shard, assumed.", lower_bound=0.0
-)
-_GIGABITS = flags.DEFINE_float(
-    "gigabits", 10.0, "Gigabits per second into the caller, assumed.", lower_bound=0.001
-)
-_REPLICA_CORES = flags.DEFINE_integer(
-    "replica_cores", 4, "Cores of each replica of a shard.", lower_bound=1
-)
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What is measured, and how."""
 
-
-def main() -> None:
-    """Runs one stage."""
-    if not _STAGE.value:
-        raise UsageError(f"--stage is not given: expected one of {', '.join(STAGES)}")
-    folder = app.writable_folder("cost_dir", _COST_DIR.value)
-    options = Options(
-        shard_dir=app.writable_folder("shard_dir", _SHARD_DIR.value),
-        rows=ROWS.value,
-        dims=DIMS.value,
-        nnz=NNZ.value,
-        queries=_COST_QUERIES.value,
-        rounds=_TIMING_ROUNDS.value,
-        num_threads=NUM_THREADS.value,
-        round_trip_ms=_ROUND_TRIP.value,
-        call_ms=_CALL.value,
-        gigabits=_GIGABITS.value,
-        replica_cores=_REPLICA_CORES.value,
-        page=app.writable_file("output", OUTPUT.value, ".md") if OUTPUT.value else None,
+    dims: int = row_options.dims()
+    nnz: int = row_options.nnz()
+    rows: int = row_options.rows()
+    output: str | None = fields.output()
+    num_threads: int = fields.num_threads()
+    stage: str | None = option(None, "What to do; see above.", choices=list(STAGES))
+    cost_dir: str = option("results/cost_model", "Folder of the records.")
+    shard_dir: str = option(
+        "runs/cost_model", "Folder of index files, which are removed once timed."
     )
-    STAGES[_STAGE.value](folder, options)
+    cost_queries: int = option(300, "Queries of each kind.", lower=10, upper=50_000)
+    timing_rounds: int = option(3, "How often each query is timed.", lower=1)
+    round_trip_ms: float = option(
+        1.2, "Milliseconds to call all shards and back, assumed.", lower=0.0
+    )
+    call_ms: float = option(0.1, "Milliseconds of the caller for each shard, assumed.", lower=0.0)
+    gigabits: float = option(10.0, "Gigabits per second into the caller, assumed.", lower=0.001)
+    replica_cores: int = option(4, "Cores of each replica of a shard.", lower=1)
+
+
+def main(options: Options) -> None:
+    """Runs one stage."""
+    if not options.stage:
+        raise UsageError(f"--stage is not given: expected one of {', '.join(STAGES)}")
+    folder = app.writable_folder("cost_dir", options.cost_dir)
+    settings = Settings(
+        shard_dir=app.writable_folder("shard_dir", options.shard_dir),
+        rows=options.rows,
+        dims=options.dims,
+        nnz=options.nnz,
+        queries=options.cost_queries,
+        rounds=options.timing_rounds,
+        num_threads=options.num_threads,
+        round_trip_ms=options.round_trip_ms,
+        call_ms=options.call_ms,
+        gigabits=options.gigabits,
+        replica_cores=options.replica_cores,
+        page=app.writable_file("output", options.output, ".md") if options.output else None,
+    )
+    STAGES[options.stage](folder, settings)
 
 
 if __name__ == "__main__":
-    app.run(main)
+    app.run(main, Options)

@@ -7,23 +7,23 @@ Rows are made up batch by batch (see `benchmarks.workload`), so that one batch a
 memory beside the index. Ten million rows of 32 non-zeros take about 4.5 GB of disk.
 """
 
+import dataclasses
 import functools
 import pathlib
 from collections.abc import Iterator
 
 import numpy as np
+import row_options
 import scipy.sparse
-from absl import flags
-from row_flags import BATCH_ROWS, DIMS, NNZ, ROWS
 from workload import batches
 
 from sparse_embed.common.memory import peak_bytes
+from sparse_embed.common.options import option
 from sparse_embed.common.timing import timed
 from sparse_embed.experiments.core import records
 from sparse_embed.experiments.core.records import Record
 from sparse_embed.flags import app
-from sparse_embed.flags.output import OUTPUT
-from sparse_embed.flags.retrieval import NUM_THREADS, K
+from sparse_embed.flags.options import fields
 from sparse_embed.retrieval import SparseIndex
 
 _QUERIES = 100
@@ -77,18 +77,29 @@ def measure(
     return records
 
 
-_INDEX_FILE = flags.DEFINE_string("index_file", None, "File of the index (.index); it stays.")
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What is measured, and how."""
+
+    batch_rows: int = row_options.batch_rows()
+    dims: int = row_options.dims()
+    nnz: int = row_options.nnz()
+    rows: int = row_options.rows()
+    output: str | None = fields.output()
+    num_threads: int = fields.num_threads()
+    k: int = fields.k()
+    index_file: str | None = option(None, "File of the index (.index); it stays.")
 
 
-def main() -> None:
-    """Measures what the flags describe."""
-    path = app.writable_file("index_file", _INDEX_FILE.value, ".index")
-    output = app.writable_file("output", OUTPUT.value, ".json") if OUTPUT.value else None
-    sizes = (ROWS.value, DIMS.value, NNZ.value, BATCH_ROWS.value)
-    found = measure(path, *sizes, K.value, NUM_THREADS.value)
+def main(options: Options) -> None:
+    """Measures what the options describe."""
+    path = app.writable_file("index_file", options.index_file, ".index")
+    output = app.writable_file("output", options.output, ".json") if options.output else None
+    sizes = (options.rows, options.dims, options.nnz, options.batch_rows)
+    found = measure(path, *sizes, options.k, options.num_threads)
     if output:
         records.save_all(output, found)
 
 
 if __name__ == "__main__":
-    app.run(main)
+    app.run(main, Options)

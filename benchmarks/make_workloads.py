@@ -10,6 +10,7 @@ Python sources of this environment, for which scikit-learn must be installed. Ea
 file of rows and one of queries, which are not among the rows.
 """
 
+import dataclasses
 import pathlib
 import sysconfig
 from collections.abc import Iterator
@@ -17,13 +18,13 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse
-from absl import flags
 
 from sparse_embed.common.failures import UsageError
 from sparse_embed.common.files import atomic_path
+from sparse_embed.common.options import option
 from sparse_embed.experiments.core.embedding_files import read_csr
 from sparse_embed.flags import app
-from sparse_embed.flags.output import RUN_DIR
+from sparse_embed.flags.options import fields
 from sparse_embed.retrieval import sparsity_metrics
 
 # Embeddings that `make reproduce PRESET=full` leaves, a million of words each: `resnet8` has the
@@ -117,25 +118,32 @@ def save(folder: pathlib.Path, name: str, made: Split) -> None:
 
 
 _KNOWN = [*TRAINED, "text"]
-_WORKLOAD_DIR = flags.DEFINE_string("workload_dir", None, "Folder that the workloads go to.")
-_WORKLOADS = flags.DEFINE_list("workloads", _KNOWN, "Which to make.")
-_HELD_OUT = flags.DEFINE_integer("held_out", 1000, "Rows that become queries.", lower_bound=1)
-_TEXT_ROWS = flags.DEFINE_integer("text_rows", 100_000, "Passages of text.", lower_bound=1)
-_TEXT_DIMS = flags.DEFINE_integer("text_dims", 50_000, "Words of the text.", lower_bound=1)
 
 
-def main() -> None:
-    """Makes the workloads that the flags name."""
-    folder = app.writable_folder("workload_dir", _WORKLOAD_DIR.value)
-    for name in _WORKLOADS.value:
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What is measured, and how."""
+
+    run_dir: str = fields.run_dir()
+    workload_dir: str | None = option(None, "Folder that the workloads go to.")
+    workloads: tuple[str, ...] = option(tuple(_KNOWN), "Which to make.")
+    held_out: int = option(1000, "Rows that become queries.", lower=1)
+    text_rows: int = option(100_000, "Passages of text.", lower=1)
+    text_dims: int = option(50_000, "Words of the text.", lower=1)
+
+
+def main(options: Options) -> None:
+    """Makes the workloads that the options name."""
+    folder = app.writable_folder("workload_dir", options.workload_dir)
+    for name in options.workloads:
         if name not in _KNOWN:
             raise UsageError(f"--workloads={name}: expected some of {', '.join(_KNOWN)}")
-    for name in _WORKLOADS.value:
+    for name in options.workloads:
         if name == "text":
-            made = text(_TEXT_ROWS.value, _TEXT_DIMS.value, _HELD_OUT.value)
+            made = text(options.text_rows, options.text_dims, options.held_out)
         else:
-            run_dir = app.existing_path("run_dir", RUN_DIR.value)
-            made = trained(run_dir, name, _HELD_OUT.value)
+            run_dir = app.existing_path("run_dir", options.run_dir)
+            made = trained(run_dir, name, options.held_out)
         save(folder, name, made)
         rows, dims = made.database.shape
         ratio = sparsity_metrics(made.database)["suboptimality_ratio"]
@@ -146,4 +154,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    app.run(main, Options)

@@ -13,33 +13,47 @@ installed. `--sweep` also times k = 1, 10, 100 and 1000, with `--threshold` and 
 other numbers of rows and of non-zeros; both draw the times of all methods beside the output.
 """
 
+import dataclasses
+
 import numpy as np
+import row_options
 import scipy.sparse
 import search_figures
 import search_speed
-from absl import flags
-from row_flags import DIMS, NNZ, ROWS
 from workload import Workload, make_workload
 
 from sparse_embed.common.failures import UsageError
+from sparse_embed.common.options import option
 from sparse_embed.experiments.core import records
 from sparse_embed.experiments.core.embedding_files import read_csr
 from sparse_embed.flags import app
-from sparse_embed.flags.output import OUTPUT
-from sparse_embed.flags.retrieval import DATABASE, NUM_THREADS, THRESHOLD, K
+from sparse_embed.flags.options import fields
 from sparse_embed.retrieval import BASELINES, sparsity_metrics
 
-_NUM_QUERIES = flags.DEFINE_integer("num_queries", 200, "How many queries to time.", lower_bound=1)
-_SIGNED = flags.DEFINE_bool("signed", False, "Whether values have random signs.")
-_QUERY_FILE = flags.DEFINE_string("query_file", None, "Queries that go with --database.")
-_METHODS = flags.DEFINE_list("methods", [], "Which methods to time; empty for all.")
-_DENSE_DIMS = flags.DEFINE_integer("dense_dims", 512, "Width of dense embeddings.", lower_bound=8)
-_MIN_RECALL = flags.DEFINE_float(
-    "min_recall", 0.99, "Recall that approximate methods must reach.", lower_bound=0, upper_bound=1
-)
-_SEED = flags.DEFINE_integer("workload_seed", 0, "Seed of the workload.")
-_GROWTH = flags.DEFINE_bool("growth", False, "Whether to time other sizes and densities too.")
-_SWEEP = flags.DEFINE_bool("sweep", False, "Whether to time other k, with --threshold and without.")
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What is measured, and how."""
+
+    dims: int = row_options.dims()
+    nnz: int = row_options.nnz()
+    rows: int = row_options.rows()
+    output: str | None = fields.output()
+    database: str | None = fields.database()
+    num_threads: int = fields.num_threads()
+    threshold: float | None = fields.threshold()
+    k: int = fields.k()
+    num_queries: int = option(200, "How many queries to time.", lower=1)
+    signed: bool = option(False, "Whether values have random signs.")
+    query_file: str | None = option(None, "Queries that go with --database.")
+    methods: tuple[str, ...] = option((), "Which methods to time; empty for all.")
+    dense_dims: int = option(512, "Width of dense embeddings.", lower=8)
+    min_recall: float = option(
+        0.99, "Recall that approximate methods must reach.", lower=0, upper=1
+    )
+    workload_seed: int = option(0, "Seed of the workload.")
+    growth: bool = option(False, "Whether to time other sizes and densities too.")
+    sweep: bool = option(False, "Whether to time other k, with --threshold and without.")
 
 
 def load_csr(flag: str, value: str | None) -> scipy.sparse.csr_array:
@@ -47,10 +61,10 @@ def load_csr(flag: str, value: str | None) -> scipy.sparse.csr_array:
     return read_csr(app.existing_path(flag, value))[0].astype(np.float32)
 
 
-def chosen_methods() -> list[str]:
+def chosen_methods(options: Options) -> list[str]:
     """Returns the methods in --methods, SparseIndex first; `baselines` are those on dense rows."""
     known = list(search_speed.all_methods())
-    names = [*_METHODS.value] or known
+    names = [*options.methods] or known
     if "baselines" in names:
         names += [name for name in BASELINES if name != "dense"]
         names.remove("baselines")
@@ -60,47 +74,47 @@ def chosen_methods() -> list[str]:
     return sorted({"SparseIndex", *names}, key=known.index)
 
 
-def read_workload() -> tuple[scipy.sparse.csr_array, scipy.sparse.csr_array]:
-    """Returns the database and the queries that the flags name."""
-    if not DATABASE.value:
-        sizes = (ROWS.value, DIMS.value, NNZ.value, _NUM_QUERIES.value)
-        return make_workload(*sizes, _SIGNED.value, _SEED.value)
-    database = load_csr("database", DATABASE.value)
-    queries = load_csr("query_file", _QUERY_FILE.value)[: _NUM_QUERIES.value]
+def read_workload(options: Options) -> tuple[scipy.sparse.csr_array, scipy.sparse.csr_array]:
+    """Returns the database and the queries that the options name."""
+    if not options.database:
+        sizes = (options.rows, options.dims, options.nnz, options.num_queries)
+        return make_workload(*sizes, options.signed, options.workload_seed)
+    database = load_csr("database", options.database)
+    queries = load_csr("query_file", options.query_file)[: options.num_queries]
     if database.shape[1] != queries.shape[1]:
         raise UsageError(
-            f"--query_file={_QUERY_FILE.value}: {queries.shape[1]} columns: expected "
+            f"--query_file={options.query_file}: {queries.shape[1]} columns: expected "
             f"{database.shape[1]}, as in --database"
         )
     return database, queries
 
 
-def main() -> None:
-    """Runs the benchmark that the flags describe."""
-    output = app.writable_file("output", OUTPUT.value, ".json") if OUTPUT.value else None
-    for flag in (_GROWTH, _SWEEP):
-        if flag.value and output is None:
-            raise UsageError(f"--{flag.name}: expected --output=FILE.json, to draw beside it")
-    if _DENSE_DIMS.value % 8:
-        raise UsageError(f"--dense_dims={_DENSE_DIMS.value}: expected a multiple of 8")
-    names = chosen_methods()
-    database, queries = read_workload()
+def main(options: Options) -> None:
+    """Runs the benchmark that the options describe."""
+    output = app.writable_file("output", options.output, ".json") if options.output else None
+    for name in ("growth", "sweep"):
+        if getattr(options, name) and output is None:
+            raise UsageError(f"--{name}: expected --output=FILE.json, to draw beside it")
+    if options.dense_dims % 8:
+        raise UsageError(f"--dense_dims={options.dense_dims}: expected a multiple of 8")
+    names = chosen_methods(options)
+    database, queries = read_workload(options)
     workload = {
         "rows": database.shape[0],
         "dims": database.shape[1],
         "nnz": database.nnz / max(1, database.shape[0]),
         **sparsity_metrics(database),
-        "k": K.value,
-        "threshold": THRESHOLD.value,
+        "k": options.k,
+        "threshold": options.threshold,
         "queries": queries.shape[0],
         "signed": bool((database.data < 0).any()),
     }
     print(", ".join(f"{key}={value}" for key, value in workload.items()))
     work = Workload(
-        database, queries, K.value, THRESHOLD.value, NUM_THREADS.value, _DENSE_DIMS.value
+        database, queries, options.k, options.threshold, options.num_threads, options.dense_dims
     )
     built: search_speed.Built = {}
-    methods, right = search_speed.build_all(work, names, _MIN_RECALL.value, built)
+    methods, right = search_speed.build_all(work, names, options.min_recall, built)
     found = search_speed.measure(methods, right, queries.shape[0])
     print(search_speed.table(found))
     (own,) = [record for record in found if record["method"] == "SparseIndex"]
@@ -111,15 +125,15 @@ def main() -> None:
         f"thread of this machine reads {speed['measured_bytes_per_second'] / 1e9:.1f} GB/s"
     )
     swept, grown = [], []
-    if _SWEEP.value:
-        swept = search_speed.sweep(work, names, _MIN_RECALL.value, built)
-    if _GROWTH.value:
+    if options.sweep:
+        swept = search_speed.sweep(work, names, options.min_recall, built)
+    if options.growth:
         built.clear()  # frees their memory
         sparse = [name for name in names if search_speed.all_methods()[name].over == "sparse"]
         if "Algorithm1" not in sparse:
             sparse.append("Algorithm1")
         grown = search_speed.growth(
-            work, sparse, _MIN_RECALL.value, NNZ.value, _SIGNED.value, _SEED.value
+            work, sparse, options.min_recall, options.nnz, options.signed, options.workload_seed
         )
     if output:
         records.save_all(
@@ -130,9 +144,9 @@ def main() -> None:
         search_figures.draw_against(whole, "k", output.with_name(f"{output.stem}_k.png"))
     if output and grown:
         search_figures.draw_growth(grown, output.with_suffix(".png"))
-        alike = [record for record in grown if record["nnz"] == NNZ.value]
+        alike = [record for record in grown if record["nnz"] == options.nnz]
         search_figures.draw_against(alike, "rows", output.with_name(f"{output.stem}_rows.png"))
 
 
 if __name__ == "__main__":
-    app.run(main)
+    app.run(main, Options)

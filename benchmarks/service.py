@@ -9,6 +9,7 @@ search. Formats other than keras must have been exported: `export_encoder`.
 """
 
 import contextlib
+import dataclasses
 import http.client
 import json
 import pathlib
@@ -21,12 +22,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import row_options
 import scipy.sparse
-from absl import flags
-from row_flags import ROWS
 
 from sparse_embed.common.arrays import read_npy
 from sparse_embed.common.failures import MachineError, UsageError
+from sparse_embed.common.options import option
 from sparse_embed.common.progress import progress_bar
 from sparse_embed.experiments.core import records
 from sparse_embed.experiments.core.embedding_files import Embeddings, load, save
@@ -35,8 +36,7 @@ from sparse_embed.experiments.core.text_table import text_table
 from sparse_embed.experiments.serving.demo import Found
 from sparse_embed.experiments.serving.pictures import StoredPictures
 from sparse_embed.flags import app
-from sparse_embed.flags.output import ENCODER, OUTPUT, RUN_DIR
-from sparse_embed.flags.retrieval import NUM_THREADS
+from sparse_embed.flags.options import fields
 from sparse_embed.retrieval import DenseSearch, SparseIndex
 
 _K = 10
@@ -347,33 +347,40 @@ def table(found: list[records.Record]) -> str:
     return text_table(["method", "p50 ms", "p99 ms", "per second", "stages, ms"], rows)
 
 
-_WORK_DIR = flags.DEFINE_string("work_dir", None, "Folder of index and dense rows; they stay.")
-_REQUESTS = flags.DEFINE_integer(
-    "requests", 300, "Requests that are timed, one after the other.", lower_bound=30
-)
-_CLIENTS = flags.DEFINE_integer("clients", 16, "Clients at the same time.", lower_bound=1)
-_LOAD_SECONDS = flags.DEFINE_float("load_seconds", 60.0, "Seconds of load.", lower_bound=1)
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What is measured, and how."""
+
+    rows: int = row_options.rows()
+    encoder: str = fields.encoder()
+    output: str | None = fields.output()
+    run_dir: str = fields.run_dir()
+    num_threads: int = fields.num_threads()
+    work_dir: str | None = option(None, "Folder of index and dense rows; they stay.")
+    requests: int = option(300, "Requests that are timed, one after the other.", lower=30)
+    clients: int = option(16, "Clients at the same time.", lower=1)
+    load_seconds: float = option(60.0, "Seconds of load.", lower=1)
 
 
-def main() -> None:
-    """Measures what the flags describe."""
-    folder = app.writable_folder("work_dir", _WORK_DIR.value)
-    output = app.writable_file("output", OUTPUT.value, ".json") if OUTPUT.value else None
+def main(options: Options) -> None:
+    """Measures what the options describe."""
+    folder = app.writable_folder("work_dir", options.work_dir)
+    output = app.writable_file("output", options.output, ".json") if options.output else None
 
     from sparse_embed.experiments.serving import demo
 
-    found = demo.find(pathlib.Path(RUN_DIR.value))
+    found = demo.find(pathlib.Path(options.run_dir))
     if found is None:
-        raise UsageError(f"--run_dir={RUN_DIR.value}: expected what `make reproduce` leaves")
+        raise UsageError(f"--run_dir={options.run_dir}: expected what `make reproduce` leaves")
     measured = measure(
         found,
         folder,
-        ROWS.value,
-        _REQUESTS.value,
-        _CLIENTS.value,
-        _LOAD_SECONDS.value,
-        NUM_THREADS.value,
-        ENCODER.value,
+        options.rows,
+        options.requests,
+        options.clients,
+        options.load_seconds,
+        options.num_threads,
+        options.encoder,
     )
     print(table(measured))
     if output:
@@ -381,4 +388,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    app.run(main, Options)

@@ -9,55 +9,66 @@ queries with filters, times a batch of 64 queries in both, then kills processes 
 SIGKILL at random moments of a steady load and compares every answer.
 """
 
+import dataclasses
+
+import row_options
 import shard_kills
 import sharded_search
-from absl import flags
-from row_flags import BATCH_ROWS, DIMS, NNZ, ROWS
 
 from sparse_embed.common.extras import require
+from sparse_embed.common.options import option
 from sparse_embed.experiments.core import records
 from sparse_embed.flags import app
-from sparse_embed.flags.output import OUTPUT
-from sparse_embed.flags.ray import RAY_ADDRESS, RAY_TEMP_FOLDER
-from sparse_embed.flags.retrieval import NUM_THREADS, K
-from sparse_embed.flags.shards import INDEX_FOLDER, SHARDS
+from sparse_embed.flags.options import fields
 from sparse_embed.retrieval import ShardedIndex
 
-_COMPARED = flags.DEFINE_integer(
-    "compared", 2048, "Queries whose results are compared.", lower_bound=64
-)
-_KILLS = flags.DEFINE_integer("kills", 20, "Processes to kill.", lower_bound=0)
-_DEADLINE = flags.DEFINE_float(
-    "deadline", 20.0, "Seconds that a search may take while processes are killed.", lower_bound=0.1
-)
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What is measured, and how."""
+
+    batch_rows: int = row_options.batch_rows()
+    dims: int = row_options.dims()
+    nnz: int = row_options.nnz()
+    rows: int = row_options.rows()
+    output: str | None = fields.output()
+    ray_address: str | None = fields.ray_address()
+    ray_temp_folder: str | None = fields.ray_temp_folder()
+    num_threads: int = fields.num_threads()
+    k: int = fields.k()
+    index_folder: str | None = fields.index_folder()
+    shards: int = fields.shards()
+    compared: int = option(2048, "Queries whose results are compared.", lower=64)
+    kills: int = option(20, "Processes to kill.", lower=0)
+    deadline: float = option(
+        20.0, "Seconds that a search may take while processes are killed.", lower=0.1
+    )
 
 
-def main() -> None:
-    """Measures what the flags describe."""
+def main(options: Options) -> None:
+    """Measures what the options describe."""
     require("benchmarks/shards.py", "distributed", "ray")
     require("benchmarks/shards.py", "baselines", "psutil")
-    folder = app.writable_folder("index_folder", INDEX_FOLDER.value)
-    output = app.writable_file("output", OUTPUT.value, ".json") if OUTPUT.value else None
-    sizes = (ROWS.value, DIMS.value, NNZ.value, _COMPARED.value, BATCH_ROWS.value)
-    found, one = sharded_search.build(folder, *sizes, SHARDS.value, NUM_THREADS.value)
+    folder = app.writable_folder("index_folder", options.index_folder)
+    output = app.writable_file("output", options.output, ".json") if options.output else None
+    sizes = (options.rows, options.dims, options.nnz, options.compared, options.batch_rows)
+    found, one = sharded_search.build(folder, *sizes, options.shards, options.num_threads)
     with ShardedIndex.open(
         folder / sharded_search.SHARDS,
-        address=RAY_ADDRESS.value,
-        temp_folder=RAY_TEMP_FOLDER.value,
+        address=options.ray_address,
+        temp_folder=options.ray_temp_folder,
     ) as index:
         queries = sharded_search.make_queries(*sizes)
-        found += sharded_search.compare(index, one, queries, K.value)
-        found += sharded_search.measure(index, one, queries, K.value, NUM_THREADS.value)
-        if _KILLS.value:
+        found += sharded_search.compare(index, one, queries, options.k)
+        found += sharded_search.measure(index, one, queries, options.k, options.num_threads)
+        if options.kills:
             found += shard_kills.measure(
-                index, one, queries, K.value, _KILLS.value, _DEADLINE.value
+                index, one, queries, options.k, options.kills, options.deadline
             )
     if output:
-        settings = {
-            name: flags.FLAGS[name].value for name in ("rows", "dims", "nnz", "shards", "k")
-        }
+        settings = {name: getattr(options, name) for name in ("rows", "dims", "nnz", "shards", "k")}
         records.save_all(output, found, settings=settings)
 
 
 if __name__ == "__main__":
-    app.run(main)
+    app.run(main, Options)

@@ -8,24 +8,23 @@ same dimension and number of non-zeros; beside them PCA of the same bytes, IVF-P
 dense rows. The table has means and standard deviations over the splits by class.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
-from absl import flags
 
 from sparse_embed.common.arrays import read_npz
 from sparse_embed.common.failures import UsageError
+from sparse_embed.common.options import option
 from sparse_embed.common.progress import progress_bar
 from sparse_embed.experiments.core import records
 from sparse_embed.experiments.core.records import Record
 from sparse_embed.experiments.core.text_table import text_table
 from sparse_embed.flags import app
-from sparse_embed.flags.output import OUTPUT
-from sparse_embed.flags.retrieval import NUM_THREADS
-from sparse_embed.flags.sparsifying import CODE_DIM, NONZEROS
+from sparse_embed.flags.options import fields
 from sparse_embed.retrieval import (
     DenseSearch,
     HNSWSearch,
@@ -264,59 +263,76 @@ def _recall(split: Split, scores: np.ndarray, ids: np.ndarray) -> float:
     return recall_at_k(ids[answerable], labels[answerable], labels)
 
 
-_LABELLED = flags.DEFINE_string(
-    "labelled", None, "Dense embeddings with labels: the arrays of these names in an .npz."
-)
-_HELD_OUT = flags.DEFINE_integer(
-    "held_out_classes", None, "Classes to hold out; half of them if None.", lower_bound=1
-)
-_WAYS = flags.DEFINE_list(
-    "ways", [], "Which ways to sparse codes, by their names in the table; empty for all."
-)
-_SPLITS = flags.DEFINE_list("splits", ["1", "2", "3", "4", "5"], "Seeds of the splits.")
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What is measured, and how."""
+
+    output: str | None = fields.output()
+    num_threads: int = fields.num_threads()
+    code_dim: int = fields.code_dim()
+    code_nonzeros: int | None = fields.code_nonzeros()
+    labelled: str | None = option(
+        None, "Dense embeddings with labels: the arrays of these names in an .npz."
+    )
+    held_out_classes: int | None = option(
+        None, "Classes to hold out; half of them if None.", lower=1
+    )
+    ways: tuple[str, ...] = option(
+        (), "Which ways to sparse codes, by their names in the table; empty for all."
+    )
+    splits: tuple[str, ...] = option(
+        (
+            "1",
+            "2",
+            "3",
+            "4",
+            "5",
+        ),
+        "Seeds of the splits.",
+    )
 
 
-def main() -> None:
-    """Compares what the flags describe."""
-    output = app.writable_file("output", OUTPUT.value, ".json")
-    arrays = read_npz(app.existing_path("labelled", _LABELLED.value), ("embeddings", "labels"))
+def main(options: Options) -> None:
+    """Compares what the options describe."""
+    output = app.writable_file("output", options.output, ".json")
+    arrays = read_npz(app.existing_path("labelled", options.labelled), ("embeddings", "labels"))
     rows, labels = arrays["embeddings"], arrays["labels"]
     if rows.ndim != 2 or labels.shape != rows.shape[:1] or rows.dtype.kind not in "fiu":
         raise UsageError(
-            f"--labelled={_LABELLED.value}: expected embeddings (n, d) and labels (n,), got "
+            f"--labelled={options.labelled}: expected embeddings (n, d) and labels (n,), got "
             f"{rows.shape} of {rows.dtype} and {labels.shape}"
         )
     rows = rows.astype(np.float32)
     if not np.isfinite(rows).all():
-        raise UsageError(f"--labelled={_LABELLED.value}: expected finite embeddings")
+        raise UsageError(f"--labelled={options.labelled}: expected finite embeddings")
     classes = len(np.unique(labels))
-    held_out = _HELD_OUT.value or classes // 2
+    held_out = options.held_out_classes or classes // 2
     if not 0 < held_out < classes:
         raise UsageError(
             f"--held_out_classes={held_out}: expected 1 to {classes - 1} of the {classes} classes"
         )
-    if not all(seed.isdigit() for seed in _SPLITS.value):
-        raise UsageError(f"--splits={','.join(_SPLITS.value)}: expected integers, such as 1,2,3")
+    if not all(seed.isdigit() for seed in options.splits):
+        raise UsageError(f"--splits={','.join(options.splits)}: expected integers, such as 1,2,3")
     rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
-    unknown = set(_WAYS.value) - set(ways(1, 1, 0))
+    unknown = set(options.ways) - set(ways(1, 1, 0))
     if unknown:
         known = "; ".join(ways(1, 1, 0))
-        raise UsageError(f"--ways={','.join(_WAYS.value)}: expected some of {known}")
-    sizes = (CODE_DIM.value, NONZEROS.value or 32)
+        raise UsageError(f"--ways={','.join(options.ways)}: expected some of {known}")
+    sizes = (options.code_dim, options.code_nonzeros or 32)
     if sizes[1] > sizes[0]:
         raise UsageError(f"--code_nonzeros={sizes[1]}: expected at most --code_dim={sizes[0]}")
     found = measure(
         rows,
         labels,
         held_out,
-        [int(seed) for seed in _SPLITS.value],
+        [int(seed) for seed in options.splits],
         *sizes,
-        NUM_THREADS.value,
-        [*_WAYS.value],
+        options.num_threads,
+        [*options.ways],
     )
     print(summary(found))
     records.save_all(output, found, dim=sizes[0], nonzeros=sizes[1], held_out=held_out)
 
 
 if __name__ == "__main__":
-    app.run(main)
+    app.run(main, Options)

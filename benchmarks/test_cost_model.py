@@ -242,7 +242,7 @@ def options(tmp_path, **changed):
         **{"num_threads": 1, "round_trip_ms": 1.2, "call_ms": 0.1},
         **{"gigabits": 10.0, "replica_cores": 4, "page": tmp_path / "page.md"},
     }
-    return cost_model.Options(**(values | changed))
+    return cost_model.Settings(**(values | changed))
 
 
 def test_all_stages(tmp_path, monkeypatch):

@@ -14,9 +14,8 @@ from training_cost import Cost, Gpu, Sizes, multiply_adds
 from sparse_embed import models
 from sparse_embed.common.failures import UsageError
 from sparse_embed.experiments.core.markdown import put_between_marks
-from sparse_embed.flags import app, training
-
-training.define()
+from sparse_embed.flags import app
+from sparse_embed.flags.options.train import preset_config
 
 PAGE = pathlib.Path(__file__).parents[1] / "docs" / "training_cost.md"
 
@@ -95,7 +94,7 @@ def test_kept_bytes_by_hand():
 
 
 def test_sizes_equal_those_of_the_arrays():
-    config = training.preset_config("cifar100_flops")
+    config = preset_config("cifar100_flops")
     encoder, model = training_cost._build(config, (32, 32, 3), 100, "float32")
     sizes = training_cost.count_sizes(encoder, model)
     arrays = encoder.get_weights()
@@ -110,7 +109,7 @@ def test_sizes_equal_those_of_the_arrays():
 
 def test_step_seconds_by_hand():
     """4 replicas: 6 * 1e9 * 100 / 60e12 = 10 ms, 9e9 / 900e9 = 10 ms, 1.5 * 2e9 / 150e9 = 20 ms."""
-    config = training.preset_config("mobilefacenet_flops_300")
+    config = preset_config("mobilefacenet_flops_300")
     config = dataclasses.replace(
         config, optimization=dataclasses.replace(config.optimization, batch_size=100)
     )
@@ -124,9 +123,7 @@ def test_step_seconds_by_hand():
 
 
 def test_embeddings_on_disk():
-    sparse, dense = (
-        training.preset_config(name) for name in ("resnet101_l1_3.0", "resnet101_dense512")
-    )
+    sparse, dense = (preset_config(name) for name in ("resnet101_l1_3.0", "resnet101_dense512"))
     assert training_cost.distractor_bytes(dense, 32) == 1_000_000 * 512 * 4
     assert training_cost.distractor_bytes(sparse, 32) == 1_000_000 * (32 * 8 + 4)
 
@@ -134,13 +131,13 @@ def test_embeddings_on_disk():
 def test_presets_of_equal_cost_are_one_row():
     names = training_cost.paper_presets(app.preset_names())
     assert len(names) == 2 * 11 + 6
-    groups = {training_cost.group_name(training.preset_config(name)) for name in names}
+    groups = {training_cost.group_name(preset_config(name)) for name in names}
     assert len(groups) == 2 * 4 + 3
 
 
 def test_a_preset_that_is_not_there():
     with pytest.raises(UsageError, match="--preset=faces: expected one of"):
-        training.preset_config("faces")
+        preset_config("faces")
 
 
 def rows_of_page():
@@ -157,10 +154,9 @@ def shown_rows(found):
 
 def all_of(*names):
     """All presets of the groups of these."""
-    groups = {training_cost.group_name(training.preset_config(name)) for name in names}
+    groups = {training_cost.group_name(preset_config(name)) for name in names}
     configs = {
-        name: training.preset_config(name)
-        for name in training_cost.paper_presets(app.preset_names())
+        name: preset_config(name) for name in training_cost.paper_presets(app.preset_names())
     }
     return {
         name: config
@@ -186,7 +182,7 @@ def test_page_has_the_memory_and_the_times_that_are_counted_now():
 def test_page_has_all_runs_and_what_is_between_its_marks_can_be_replaced():
     page = PAGE.read_text()
     for name in training_cost.paper_presets(app.preset_names()):
-        assert f"| {training_cost.group_name(training.preset_config(name))} |" in page
+        assert f"| {training_cost.group_name(preset_config(name))} |" in page
     changed = put_between_marks(page, "new\n")
     assert "new\n" in changed
     assert "### Sizes" in page

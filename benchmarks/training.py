@@ -8,6 +8,7 @@ Times these in turn, round by round, so that other load on the machine does not 
 The first round, in which TensorFlow compiles, does not count.
 """
 
+import dataclasses
 import pathlib
 import statistics
 import tempfile
@@ -15,8 +16,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from absl import flags
-
+from sparse_embed.common.options import option
 from sparse_embed.experiments.core import records
 from sparse_embed.experiments.core.data import load_data
 from sparse_embed.experiments.core.records import Record
@@ -25,8 +25,7 @@ from sparse_embed.experiments.training import devices
 from sparse_embed.experiments.training.build import build, metric_loss, optimizer
 from sparse_embed.experiments.training.checks import check
 from sparse_embed.flags import app
-from sparse_embed.flags import training as train_flags
-from sparse_embed.flags.output import OUTPUT
+from sparse_embed.flags.options import fields
 from sparse_embed.flags.train_config import LoggingConfig, TrainConfig
 
 if TYPE_CHECKING:
@@ -145,20 +144,24 @@ def speed_of_training(records: list[Record]) -> float:
     return statistics.median(other / own for other, own in zip(bare, training, strict=True))
 
 
-train_flags.define()
-_ROUNDS = flags.DEFINE_integer("rounds", 6, "Rounds to time.", lower_bound=1)
-_ROUND_STEPS = flags.DEFINE_integer(
-    "round_steps", LoggingConfig().summary_every, "Steps of each in a round.", lower_bound=1
-)
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What is measured, and how."""
+
+    config: TrainConfig = dataclasses.field(default_factory=TrainConfig)
+    logging: LoggingConfig = dataclasses.field(default_factory=LoggingConfig)  # of presets
+    output: str | None = fields.output()
+    rounds: int = option(6, "Rounds to time.", lower=1)
+    round_steps: int = option(LoggingConfig().summary_every, "Steps of each in a round.", lower=1)
 
 
-def main() -> None:
-    """Reads the flags, measures and prints."""
-    config = train_flags.train_config()
+def main(options: Options) -> None:
+    """Measures and prints."""
+    config = options.config
     check(config)
-    output = app.writable_file("output", OUTPUT.value, ".json") if OUTPUT.value else None
+    output = app.writable_file("output", options.output, ".json") if options.output else None
     with tempfile.TemporaryDirectory() as folder:
-        found = measure(config, _ROUNDS.value, _ROUND_STEPS.value, pathlib.Path(folder))
+        found = measure(config, options.rounds, options.round_steps, pathlib.Path(folder))
     ratio = speed_of_training(found)
     for record in found:
         print(f"{record['method']:10}{record['images_per_second']:10,.0f} images per second")
@@ -169,4 +172,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    app.run(main, Options)

@@ -15,16 +15,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from absl import flags
 from step_graph import StepBytes, step_bytes
 
 from sparse_embed.common.failures import UsageError
+from sparse_embed.common.options import option
 from sparse_embed.experiments.core.markdown import put_between_marks, titled_table
 from sparse_embed.experiments.core.text_table import text_table
 from sparse_embed.experiments.training.build import build
 from sparse_embed.flags import app
-from sparse_embed.flags import training as train_flags
-from sparse_embed.flags.output import OUTPUT
+from sparse_embed.flags.options import fields
+from sparse_embed.flags.options.train import preset_config
 from sparse_embed.flags.train_config import TrainConfig
 
 if TYPE_CHECKING:
@@ -386,36 +386,39 @@ def markdown(shown: Iterable[Table]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-train_flags.define()
-_PRESETS = flags.DEFINE_list(
-    "presets", None, "Presets of faces or of CIFAR-100; default: all of the paper's."
-)
-_CLASSES = flags.DEFINE_integer(
-    "classes", 85_000, "Training classes of a face data set.", lower_bound=1
-)
-_GPUS = flags.DEFINE_list(
-    "gpus", ["V100", "H100"], f"GPUs of the table of times: {', '.join(GPUS)}."
-)
-_PEAKS = flags.DEFINE_list(
-    "peaks",
-    None,
-    "A GPU of your own in place of --gpus: TFLOPS in float32, TFLOPS in half precision, GB/s of "
-    "its memory, GB/s to other GPUs.",
-)
-_UTILISATION = flags.DEFINE_float(
-    "utilisation", 0.6, "Share of each peak that a step reaches.", lower_bound=0.01, upper_bound=1.0
-)
-_NONZEROS = flags.DEFINE_integer(
-    "nonzeros", 32, "Non-zeros of a sparse embedding, for the disk.", lower_bound=1
-)
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What is measured, and how."""
+
+    output: str | None = fields.output()
+    presets: tuple[str, ...] = option(
+        (), "Presets of faces or of CIFAR-100; default: all of the paper's."
+    )
+    classes: int = option(85_000, "Training classes of a face data set.", lower=1)
+    gpus: tuple[str, ...] = option(
+        (
+            "V100",
+            "H100",
+        ),
+        f"GPUs of the table of times: {', '.join(GPUS)}.",
+    )
+    peaks: tuple[str, ...] = option(
+        (),
+        "A GPU of your own in place of --gpus: TFLOPS in float32, TFLOPS in half precision, GB/s "
+        "of its memory, GB/s to other GPUs.",
+    )
+    utilisation: float = option(
+        0.6, "Share of each peak that a step reaches.", lower=0.01, upper=1.0
+    )
+    nonzeros: int = option(32, "Non-zeros of a sparse embedding, for the disk.", lower=1)
 
 
-def main() -> None:
-    """Reads the flags, counts, prints and writes."""
-    output = app.writable_file("output", OUTPUT.value, ".md") if OUTPUT.value else None
-    configs = {name: train_flags.preset_config(name) for name in _presets()}
-    found = costs(configs, _CLASSES.value)
-    shown = tables(found, _gpus(), _UTILISATION.value, _NONZEROS.value)
+def main(options: Options) -> None:
+    """Counts, prints and writes."""
+    output = app.writable_file("output", options.output, ".md") if options.output else None
+    configs = {name: preset_config(name) for name in _presets(options)}
+    found = costs(configs, options.classes)
+    shown = tables(found, _gpus(options), options.utilisation, options.nonzeros)
     for title, head, rows in shown:
         print(f"{title}\n{text_table(head, rows)}\n")
     if output:
@@ -423,27 +426,28 @@ def main() -> None:
         output.write_text(put_between_marks(page, markdown(shown)))
 
 
-def _presets() -> list[str]:
+def _presets(options: Options) -> list[str]:
     known = paper_presets(app.preset_names())
-    for name in _PRESETS.value or []:
+    for name in options.presets:
         if name not in known:
             raise UsageError(f"--presets={name}: expected some of {', '.join(known)}")
-    return _PRESETS.value or known
+    return list(options.presets) or known
 
 
-def _gpus() -> dict[str, Gpu]:
-    if _PEAKS.value:
+def _gpus(options: Options) -> dict[str, Gpu]:
+    if options.peaks:
         try:
-            return {"GPU": Gpu(*map(float, _PEAKS.value))}
+            return {"GPU": Gpu(*map(float, options.peaks))}
         except (TypeError, ValueError) as error:
             raise UsageError(
-                f"--peaks={','.join(_PEAKS.value)}: expected four numbers, such as 15.7,125,900,150"
+                f"--peaks={','.join(options.peaks)}: expected four numbers, such as "
+                "15.7,125,900,150"
             ) from error
-    for name in _GPUS.value:
+    for name in options.gpus:
         if name not in GPUS:
             raise UsageError(f"--gpus={name}: expected some of {', '.join(GPUS)}")
-    return {name: GPUS[name] for name in _GPUS.value}
+    return {name: GPUS[name] for name in options.gpus}
 
 
 if __name__ == "__main__":
-    app.run(main)
+    app.run(main, Options)

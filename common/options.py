@@ -20,16 +20,19 @@ def option(
     choices: Iterable[str] | Callable[[], Iterable[str]] | None = None,
     lower: float | None = None,
     upper: float | None = None,
+    parser: Any = None,
 ) -> Any:
     """Returns a dataclass field with the default, help and bounds of its flag.
 
     Args:
         default: the value without a flag.
         help: one or two sentences.
-        choices: the allowed words, or a function that returns them if the table is slow to import
-            or grows.
+        choices: the allowed words, also of a tuple; a function that returns them if the table
+            is slow to import or grows.
         lower: smallest allowed number.
         upper: largest allowed number.
+        parser: reads the flag's text, an `absl.flags.ArgumentParser`; by default that of the type.
     """
     metadata = {"help": help, "choices": choices, "lower": lower, "upper": upper}
+    metadata["parser"] = parser
     return dataclasses.field(default=default, metadata=metadata)

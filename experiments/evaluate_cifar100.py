@@ -9,40 +9,25 @@ Hashing (--loss=sdh), rows that share a hash bucket with the query are ordered b
 embeddings, which is what the multiply-adds count.
 """
 
-from absl import flags
-
 from sparse_embed.common.failures import UsageError
 from sparse_embed.experiments.core.run import RECORD, Run
 from sparse_embed.experiments.evaluation.cifar100 import evaluate_run
 from sparse_embed.flags import app
-from sparse_embed.flags.config import define
-from sparse_embed.flags.output import MODEL_DIR, RECORDS
-from sparse_embed.flags.train_config import DataConfig
+from sparse_embed.flags.options.evaluate import Cifar100 as Options
 
 DATASETS = ("cifar100", "dense_embeddings")  # the latter are features of its images
 
-define(DataConfig, only=["data_dir"])
-_MODEL_NAME = flags.DEFINE_string(
-    "model_name", None, "Model of the paper's table that the run is; default: its folder's name."
-)
-_MOST_IMAGES = flags.DEFINE_integer(
-    "most_images",
-    None,
-    "Most training and test images to take, the first ones; all if not given.",
-    lower_bound=20,
-)
 
-
-def main() -> None:
-    """Reads the flags and evaluates."""
-    run = Run.open(app.existing_path("model_dir", MODEL_DIR.value, holding=RECORD))
+def main(options: Options) -> None:
+    """Evaluates the run that the options name."""
+    run = Run.open(app.existing_path("model_dir", options.model_dir, holding=RECORD))
     if run.config.data.dataset not in DATASETS:
         raise UsageError(
             f"--model_dir={run.folder}: expected a run with --dataset={' or '.join(DATASETS)}"
         )
-    folder = app.writable_folder("records", RECORDS.value)
-    evaluate_run(run, flags.FLAGS.data_dir, folder, _MODEL_NAME.value, _MOST_IMAGES.value)
+    folder = app.writable_folder("records", options.records)
+    evaluate_run(run, options.data_dir, folder, options.model_name, options.most_images)
 
 
 if __name__ == "__main__":
-    app.run(main)
+    app.run(main, Options)

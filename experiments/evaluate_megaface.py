@@ -2,6 +2,8 @@ r"""Identification among distractors: recall and time per query of every method,
 
     python -m sparse_embed.experiments.evaluate_megaface --dense=runs/dense512/identification.npy \
         --sparse=runs/flops_30/identification.npz,runs/l1_0.6/identification.npz
+    python -m sparse_embed.experiments.evaluate_megaface --what=gallery \
+        --database=runs/flops/identification.npz --gallery_images=runs/images/identification.npy
 
 Each file holds the same images in the same order: first the probes, which are the mates of each
 other, labelled with their identities, then the distractors, labelled -1. Recall is that of
@@ -13,81 +15,100 @@ With --keep=64,32:8 sparse embeddings are also searched cut: rows and queries to
 values, and rows to 32 with queries of 8. One encoder thus gives a curve.
 
 Recall is over all probes. Times are the median over some of them, one at a time on one thread, all
-methods in turns (see `methods.timing`); nothing else should run. Records whose inputs and
-settings are unchanged are kept.
-A table of all of them is printed at the end: F is multiply-adds per row, R the sub-optimality
-ratio.
+methods in turns (see `methods.timing`); nothing else should run. Records whose inputs and settings
+are unchanged are kept. A table of all of them is printed at the end: F is multiply-adds per row, R
+the sub-optimality ratio.
+
+--what=gallery records what the report's gallery shows: queries, their results, and the images that
+dimensions respond to. The images are bytes, (rows, height, width), as `prepare_data` draws them,
+one for each row of the embeddings. Some queries are drawn from all that have a mate, and some more
+from those whose first result is wrong.
 """
 
-import os
 import pathlib
 
-from absl import flags
+import numpy as np
 
-from sparse_embed.common.failures import UsageError
+from sparse_embed.common.arrays import read_npy
+from sparse_embed.common.failures import DataError, UsageError
 from sparse_embed.experiments.core import records
-from sparse_embed.experiments.evaluation import identification
+from sparse_embed.experiments.core.embedding_files import load_flag
+from sparse_embed.experiments.evaluation import gallery, identification
 from sparse_embed.experiments.methods import registry
 from sparse_embed.flags import app
-from sparse_embed.flags.evaluation import DATA_NAME, DISTRACTORS, ONLY, TIMED_QUERIES
-from sparse_embed.flags.output import RECORDS
-from sparse_embed.flags.retrieval import DENSE, KEEP, THRESHOLD, K
+from sparse_embed.flags.options import fields
+from sparse_embed.flags.options.evaluate import MEGAFACE as OPTIONS
+from sparse_embed.flags.options.evaluate import Gallery, Megaface
 from sparse_embed.retrieval.metrics import check_unit_norm
 
-_OTHERS = {
-    "narrow_dense": flags.DEFINE_list(
-        "narrow_dense", [], "More dense embeddings (.npy), such as 128-d ones, not re-ranked."
-    ),
-    "sparse": flags.DEFINE_list(
-        "sparse", [], "Sparse embeddings (.npz) of one or several encoders."
-    ),
-    "sdh": flags.DEFINE_list("sdh", [], "Hash codes (.npz) of one or several encoders."),
-}
-_BUILD_THREADS = flags.DEFINE_integer(
-    "build_threads",
-    os.cpu_count() or 1,
-    "Threads to build and to measure recall with; queries are always timed on one.",
-    lower_bound=1,
-)
+
+def main(options: Megaface | Gallery) -> None:
+    """Evaluates every method that the options name, or makes the gallery."""
+    folder = app.writable_folder("records", options.records)
+    if isinstance(options, Gallery):
+        _make_gallery(options, folder)
+    else:
+        _identify(options, folder)
 
 
-def main() -> None:
-    """Reads the flags and evaluates every method that they name."""
-    folder = app.writable_folder("records", RECORDS.value)
+def _identify(options: Megaface, folder: pathlib.Path) -> None:
     known = registry.all_methods()
-    for name in ONLY.value:
+    for name in options.only:
         if name not in known:
             raise UsageError(f"--only={name}: expected some of {', '.join(known)}")
-    if KEEP.value and not _OTHERS["sparse"].value:
-        raise UsageError(f"{flags.FLAGS['keep'].serialize()} needs --sparse: it cuts nothing else")
-    path = app.existing_path("dense", DENSE.value)
+    if options.keep and not options.sparse:
+        given = fields.budgets_text(options.keep)
+        raise UsageError(f"--keep={given} needs --sparse: it cuts nothing else")
+    path = app.existing_path("dense", options.dense)
+    others = {
+        name: [pathlib.Path(value) for value in getattr(options, name)]
+        for name in ("narrow_dense", "sparse", "sdh")
+    }
     data = registry.Data(
-        registry.load("dense", path, DISTRACTORS.value),
+        registry.load("dense", path, options.distractors),
         path,
-        {name: [pathlib.Path(value) for value in flag.value] for name, flag in _OTHERS.items()},
-        K.value,
-        THRESHOLD.value,
-        _BUILD_THREADS.value,
-        KEEP.value,
+        others,
+        options.k,
+        options.threshold,
+        options.build_threads,
+        options.keep,
     )
-    if DISTRACTORS.value > data.distractors:
-        print(f"--distractors={DISTRACTORS.value}: {path} has {data.distractors}")
+    if options.distractors > data.distractors:
+        print(f"--distractors={options.distractors}: {path} has {data.distractors}")
     try:
         check_unit_norm(f"--dense={path}", data.dense.vectors)
         chosen = [
             method
             for name, make in known.items()
-            if name in ONLY.value or not ONLY.value
+            if name in options.only or not options.only
             for method in make(data)
         ]
-        task = identification.Task(data, folder, DATA_NAME.value, TIMED_QUERIES.value)
+        task = identification.Task(data, folder, options.data_name, options.timed_queries)
         identification.evaluate(chosen, task)
     except ValueError as error:
         raise UsageError(str(error)) from error
-    same = {"data": DATA_NAME.value, "distractors": data.distractors}
-    found = records.load(folder, "megaface")
-    print(identification.table([record for record in found if same.items() <= record.items()]))
+    same = {"data": options.data_name, "distractors": data.distractors}
+    saved = records.load(folder, "megaface")
+    print(identification.table([record for record in saved if same.items() <= record.items()]))
+
+
+def _make_gallery(options: Gallery, folder: pathlib.Path) -> None:
+    path = app.existing_path("database", options.database)
+    image_path = app.existing_path("gallery_images", options.gallery_images)
+    embeddings = load_flag("database", path, sparse=True)
+    images = read_npy(image_path, mmap=True, expected="the images of the rows")
+    if images.ndim != 3 or images.dtype != np.uint8:
+        raise DataError(
+            f"--gallery_images={image_path}: expected uint8 images (n, height, width), got "
+            f"{images.shape} of {images.dtype}"
+        )
+    if len(images) != len(embeddings.labels):
+        raise UsageError(
+            f"--database={path}: {len(embeddings.labels)} rows: expected one for each of the "
+            f"{len(images)} images in {image_path}"
+        )
+    gallery.update(folder, path, embeddings, images, options.data_name)
 
 
 if __name__ == "__main__":
-    app.run(main)
+    app.run(main, OPTIONS)

@@ -9,38 +9,29 @@ The pairs come from an InsightFace pack, embedded with the encoder in --model_di
 embeddings: rows 2i and 2i + 1 of a file are pair i, of one identity if their labels are equal.
 """
 
-from absl import flags
-
 from sparse_embed.common.failures import UsageError
 from sparse_embed.experiments.core.run import RECORD, Run
 from sparse_embed.experiments.evaluation.verification import evaluate_pack, evaluate_pairs
 from sparse_embed.flags import app
-from sparse_embed.flags.evaluation import DATA_NAME
-from sparse_embed.flags.output import MODEL_DIR, RECORDS
-
-_PAIRS = flags.DEFINE_list("pairs", [], "Embeddings of pairs (.npy, .npz), of several encoders.")
-_PACK = flags.DEFINE_string("pack", None, "Verification pack (.bin) to embed with --model_dir.")
-_FLIP_SUM = flags.DEFINE_bool(
-    "flip_sum", False, "Adds the embedding of the mirrored image to each; only with --pack."
-)
+from sparse_embed.flags.options.evaluate import Verification as Options
 
 
-def main() -> None:
-    """Reads the flags and evaluates."""
-    folder = app.writable_folder("records", RECORDS.value)
-    if bool(_PAIRS.value) == bool(_PACK.value):
+def main(options: Options) -> None:
+    """Evaluates the run that the options name."""
+    folder = app.writable_folder("records", options.records)
+    if bool(options.pairs) == bool(options.pack):
         raise UsageError("expected one of --pairs and --pack")
-    if _FLIP_SUM.value and not _PACK.value:
+    if options.flip_sum and not options.pack:
         raise UsageError(
             "--flip_sum needs --pack, since images are mirrored before they are embedded"
         )
-    for value in _PAIRS.value:
-        evaluate_pairs(app.existing_path("pairs", value), folder, DATA_NAME.value)
-    if _PACK.value:
-        run = Run.open(app.existing_path("model_dir", MODEL_DIR.value, holding=RECORD))
-        pack = app.existing_path("pack", _PACK.value)
-        evaluate_pack(run, pack, folder, DATA_NAME.value, _FLIP_SUM.value)
+    for value in options.pairs:
+        evaluate_pairs(app.existing_path("pairs", value), folder, options.data_name)
+    if options.pack:
+        run = Run.open(app.existing_path("model_dir", options.model_dir, holding=RECORD))
+        pack = app.existing_path("pack", options.pack)
+        evaluate_pack(run, pack, folder, options.data_name, options.flip_sum)
 
 
 if __name__ == "__main__":
-    app.run(main)
+    app.run(main, Options)

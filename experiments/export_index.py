@@ -1,91 +1,88 @@
-r"""Writes an index, its ids and a payload into a database: Qdrant, or PostgreSQL with pgvector.
+r"""Writes an index, its ids and a payload into a database, or rows into a sharded index.
 
     python -m sparse_embed.experiments.export_index --source=items.index --payload=items.jsonl \
         --to=pgvector --target=postgresql://localhost/shop --collection=items
     python -m sparse_embed.experiments.export_index --source=items.index --to=qdrant \
         --target=http://localhost:6333 --collection=items
+    python -m sparse_embed.experiments.export_index --source=runs/parts --to=shards \
+        --index_folder=runs/shards --shards=4
 
-Both keep weights of either sign, bit for bit. With --to=qdrant, a --target that is no URL is a
-folder for Qdrant Edge, the same engine without a server. A run that was killed goes on where it
-ended when it is called again. In the end --check rows are searched for, in the database and in the
-index, and the results compared. Needs the extra `export`.
+Qdrant, and PostgreSQL with pgvector, keep weights of either sign, bit for bit. With --to=qdrant, a
+--target that is no URL is a folder for Qdrant Edge, the same engine without a server. A run that
+was killed goes on where it ended when it is called again. In the end --check rows are searched for,
+in the database and in the index, and the results compared. Needs the extra `export`.
+
+--to=shards builds an index in shards from sparse embeddings in many files, as `embed` writes them.
+One file and the shard that is built are in memory at a time. Row i of all files together gets the
+id i, in the order of the files' names; in a folder that `embed_parts` wrote, the number of its
+example. `ShardedIndex.open` searches the folder.
 """
 
 import numpy as np
-from absl import flags
 
 from sparse_embed.common.failures import Failure, UsageError
+from sparse_embed.experiments.core import part_files
 from sparse_embed.experiments.exporting.pgvector import PgVector
 from sparse_embed.experiments.exporting.qdrant import open_qdrant
 from sparse_embed.experiments.exporting.rows import open_rows
 from sparse_embed.experiments.exporting.transfer import Target, compare, transfer
 from sparse_embed.flags import app
-
-_SOURCE = flags.DEFINE_string(
-    "source",
-    None,
-    "What to export: an index as SparseIndex.save writes it, sparse embeddings (.npz), or a folder "
-    "of part-*.npz.",
-)
-_PAYLOAD = flags.DEFINE_string(
-    "payload",
-    None,
-    "JSON that is kept beside each row: a .jsonl file, line i for id i unless the lines have a key "
-    '"id"; or labels as .npy. Default: the labels in the embedding files, if any.',
-)
-_TO = flags.DEFINE_enum("to", None, ["qdrant", "pgvector"], "Kind of database.")
-_TARGET = flags.DEFINE_string(
-    "target",
-    None,
-    "Where it is: the URL of a Qdrant server or a folder for Qdrant Edge; a DSN of PostgreSQL. "
-    "Secrets come from the environment: QDRANT_API_KEY, PGPASSWORD.",
-)
-_COLLECTION = flags.DEFINE_string("collection", "items", "Name of the collection or table.")
-_UPSERT = flags.DEFINE_bool(
-    "upsert",
-    False,
-    "Whether to write into a collection that holds other rows too: rows of the same id are "
-    "replaced.",
-)
-_UPSERT_ROWS = flags.DEFINE_integer("upsert_rows", 1000, "Rows per request.", lower_bound=1)
-_CHECK = flags.DEFINE_integer(
-    "check",
-    10,
-    "For how many rows, drawn at random, to compare the ten nearest in the database with those in "
-    "the index; not with --upsert, where other rows may be nearer.",
-    lower_bound=0,
-)
+from sparse_embed.flags.options.export import OPTIONS, Database, Shards
+from sparse_embed.retrieval import shard_folder
 
 
-def main() -> None:
-    """Reads the flags, exports, compares."""
-    source = app.existing_path("source", _SOURCE.value)
-    payload = app.existing_path("payload", _PAYLOAD.value) if _PAYLOAD.value else None
-    if not _TO.value:
-        raise UsageError("--to is not given: expected qdrant or pgvector")
-    if not _TARGET.value:
+def main(options: Database | Shards) -> None:
+    """Exports the rows."""
+    if isinstance(options, Database):
+        _export(options)
+    else:
+        _build_shards(options)
+
+
+def _export(options: Database) -> None:
+    source = app.existing_path("source", options.source)
+    payload = app.existing_path("payload", options.payload) if options.payload else None
+    if not options.target:
         raise UsageError("--target is not given: expected an URL, a folder or a DSN")
     kinds = {"qdrant": open_qdrant, "pgvector": PgVector}
-    target: Target = kinds[_TO.value](_TARGET.value, _COLLECTION.value)
+    target: Target = kinds[options.to](options.target, options.collection)
     try:
         rows = open_rows(source, payload)
-        written, present = transfer(rows, target, _UPSERT_ROWS.value, _UPSERT.value)
+        written, present = transfer(rows, target, options.upsert_rows, options.upsert)
         print(
-            f"{_COLLECTION.value}: {written:,} rows written, {present:,} were there already, "
+            f"{options.collection}: {written:,} rows written, {present:,} were there already, "
             f"{target.count():,} in all"
         )
-        if _CHECK.value and not _UPSERT.value and len(rows.index):
-            ids = np.random.default_rng(0).permutation(rows.index.ids)[: _CHECK.value]
-            found = compare(rows.index, target, rows.index.reconstruct(ids), k=10)
+        if options.check and not options.upsert and len(rows.index):
+            ids = np.random.default_rng(0).permutation(rows.index.ids)[: options.check]
+            compared = compare(rows.index, target, rows.index.reconstruct(ids), k=10)
             print(
-                f"nearest ten of {found.queries} rows: the same as in the index, {found.same} in "
-                f"the same order; scores differ by {found.largest_difference:.1e} at most"
+                f"nearest ten of {compared.queries} rows: the same as in the index, "
+                f"{compared.same} in the same order; scores differ by "
+                f"{compared.largest_difference:.1e} at most"
             )
     except target.errors as error:
-        raise Failure(f"--to={_TO.value}: the database refuses: {error}") from error
+        raise Failure(f"--to={options.to}: the database refuses: {error}") from error
     finally:
         target.close()
 
 
+def _build_shards(options: Shards) -> None:
+    paths = part_files.part_files("source", options.source)
+    folder = app.writable_folder("index_folder", options.index_folder)
+    if (folder / shard_folder.MANIFEST).exists():
+        raise UsageError(f"--index_folder={folder}: expected a folder without a sharded index")
+    made = shard_folder.create(
+        folder,
+        part_files.read_rows("source", paths),
+        options.shards,
+        num_threads=options.num_threads,
+        progress=True,
+        rows=part_files.count_rows(paths),
+    )
+    for shard in made.shards:
+        print(f"{shard.name}: {len(shard):,} rows, {shard.bytes:,} bytes")
+
+
 if __name__ == "__main__":
-    app.run(main)
+    app.run(main, OPTIONS)

@@ -12,56 +12,43 @@ needed; those that are learned from, and the index, are in memory. To compare ta
 `baselines`.
 """
 
-from absl import flags
-
 from sparse_embed.common.extras import require
 from sparse_embed.common.failures import UsageError
 from sparse_embed.common.files import user_path
 from sparse_embed.experiments.evaluation import index_folder
 from sparse_embed.flags import app
-from sparse_embed.flags.output import OUTPUT
-from sparse_embed.flags.retrieval import NUM_THREADS
-from sparse_embed.flags.sparsifying import CODE_DIM, FLOPS, NONZEROS, STEPS
-
-_EMBEDDINGS = flags.DEFINE_string("embeddings", None, "Dense embeddings (.npy), a row for each.")
-_LABELS = flags.DEFINE_string("labels", None, "Labels of the rows (.npy), integers or strings.")
-_COMPARED = flags.DEFINE_integer(
-    "compared_rows",
-    index_folder.COMPARED,
-    "Rows, drawn at random, on which other methods are compared; 0 for none.",
-)
-flags.register_validator(
-    _COMPARED, lambda rows: rows == 0 or rows >= 2, "expected 0, or 2 rows or more"
-)
+from sparse_embed.flags.options.sparsify import Options
 
 
-def main() -> None:
-    """Reads the flags and sparsifies."""
-    dense = index_folder.read_dense(app.existing_path("embeddings", _EMBEDDINGS.value))
+def main(options: Options) -> None:
+    """Learns codes, indexes, and compares."""
+    if options.compared_rows == 1:
+        raise UsageError("--compared_rows=1: expected 0, or 2 rows or more")
+    dense = index_folder.read_dense(app.existing_path("embeddings", options.embeddings))
     labels = None
-    if _LABELS.value:
-        labels = index_folder.read_labels(app.existing_path("labels", _LABELS.value), len(dense))
-    if not OUTPUT.value:
+    if options.labels:
+        labels = index_folder.read_labels(app.existing_path("labels", options.labels), len(dense))
+    if not options.output:
         raise UsageError("--output is not given: expected a folder to make")
-    if _COMPARED.value:
+    if options.compared_rows:
         require("sparsify with --compared_rows other than 0", "baselines", "faiss")
-    output = user_path("output", OUTPUT.value, "a folder to make")
+    output = user_path("output", options.output, "a folder to make")
     if output.exists():
-        raise UsageError(f"--output={OUTPUT.value}: expected a folder that does not exist yet")
+        raise UsageError(f"--output={options.output}: expected a folder that does not exist yet")
     app.writable_folder("output", str(output.parent))
     index_folder.make(
         dense,
         labels,
         output,
-        NUM_THREADS.value,
-        _COMPARED.value,
-        dim=CODE_DIM.value,
-        flops=FLOPS.value,
-        nonzeros=NONZEROS.value,
-        steps=STEPS.value,
+        options.num_threads,
+        options.compared_rows,
+        dim=options.code_dim,
+        flops=options.flops,
+        nonzeros=options.code_nonzeros,
+        steps=options.learning_steps,
     )
     print(f"{output}: {', '.join(sorted(path.name for path in output.iterdir()))}")
 
 
 if __name__ == "__main__":
-    app.run(main)
+    app.run(main, Options)

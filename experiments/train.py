@@ -6,7 +6,7 @@ r"""Trains an encoder: metric loss plus lambda(t) x sparsity penalty (section 4 
 
 Writes to --model_dir the encoder (`encoder.keras`, which returns unit-norm embeddings),
 `train.json` (every flag, the curves, the time it took, versions and hardware), checkpoints and
-TensorBoard events. --export=litert,litert_int8 also writes the encoder in these formats, and
+TensorBoard events. --export=saved_model,litert also writes the encoder in these formats, and
 compares them (see `export_encoder`). A run that was killed resumes from its last checkpoint when it
 is started again with the same flags; Ctrl-C and SIGTERM save one first. Exit codes: 2 for a mistake
 in the flags, 3 for a run that a guard stopped, 130 and 143 for one that a signal stopped.
@@ -21,38 +21,32 @@ from sparse_embed.experiments.evaluation.formats import export_and_verify, table
 from sparse_embed.experiments.training import devices
 from sparse_embed.experiments.training.checks import check
 from sparse_embed.experiments.training.loop import train
-from sparse_embed.flags import app, training
-from sparse_embed.flags.config import from_flags
-from sparse_embed.flags.output import EXPORT, MODEL_DIR, USE_SAVED_MODEL
-from sparse_embed.flags.train_config import LoggingConfig
-
-training.define()
+from sparse_embed.flags import app
+from sparse_embed.flags.options.train import Options
 
 PATH_METRICS = ["recall_at_1", "evaluation_flops_per_row"]  # --reg_path trades them off
 
 
-def main() -> None:
-    """Reads the flags and trains."""
+def main(options: Options) -> None:
+    """Trains, and writes the formats that are asked for."""
     keep_freed_memory()  # before TensorFlow starts its threads
-    config = training.train_config()
+    config = options.config
     check(config)
-    if any(name.startswith("litert") for name in EXPORT.value):
+    if any(name.startswith("litert") for name in options.export):
         require("--export", "litert", "ai_edge_litert")  # now, not after hours of training
-    model_dir = app.writable_folder("model_dir", MODEL_DIR.value)
-    run = train(config, model_dir, from_flags(LoggingConfig))
+    model_dir = app.writable_folder("model_dir", options.model_dir)
+    run = train(config, model_dir, options.logging)
     if config.objective.reg_path is not None:
         rows = {row["step"]: row for row in run.record["curves"]}
         for weight, end in zip(config.objective.weights, config.ends, strict=True):
             metrics = {name: rows[end].get(name, math.nan) for name in PATH_METRICS}
             text = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
             print(f"{snapshot_folder(model_dir, weight)}: {text}")
-    if USE_SAVED_MODEL.value and devices.is_chief():
-        print(run.export_saved_model())
-    if EXPORT.value and devices.is_chief():
-        print(table(export_and_verify(run, EXPORT.value)))
+    if options.export and devices.is_chief():
+        print(table(export_and_verify(run, list(options.export))))
     seconds, crc = run.record["seconds"], run.record["weights_crc32"]
     print(f"{run.encoder_file}: trained in {seconds:.0f} s, weights {crc}")
 
 
 if __name__ == "__main__":
-    app.run(main)
+    app.run(main, Options)

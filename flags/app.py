@@ -17,8 +17,8 @@ import re
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from typing import NoReturn
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn
 
 from absl import app, flags
 
@@ -51,16 +51,27 @@ flags.DEFINE_string(
 )
 
 
-def run(main: Callable[[], int | None]) -> NoReturn:
-    """Parses the flags, calls `main()` and exits with what it returns (None is 0)."""
+def run(main: Callable[[Any], int | None], options: config.Options) -> NoReturn:
+    """Makes flags of the options, parses them, and exits with what `main` returns (None is 0).
+
+    Args:
+        main: takes the options that the flags give.
+        options: their type, or that of each kind of thing that the script does.
+    """
     quiet_tensorflow()
     quiet_matplotlib()
+    chosen: type = object
 
     def parse(argv: list[str]) -> list[str]:
+        nonlocal chosen
         try:
             expanded = list(expand_presets(argv))
+            chosen = options.chosen(expanded) if isinstance(options, config.Kinds) else options
+            config.define(chosen)
+            if isinstance(options, config.Kinds):
+                options.define()
             if asked := {"-h", "--help", "--helpfull"} & set(expanded):
-                _show_help([word for word in expanded if word not in asked], asked)
+                _show_help(chosen, [word for word in expanded if word not in asked], asked)
             return flags.FLAGS(expanded)
         except flags.UnrecognizedFlagError as error:
             _fail(UsageError(f"{error}; --help lists the flags"))
@@ -71,7 +82,7 @@ def run(main: Callable[[], int | None]) -> NoReturn:
         if len(argv) > 1:
             _fail(UsageError(f"unexpected argument {argv[1]!r}: write --flag=value"))
         try:
-            return main()
+            return main(config.from_flags(chosen))
         except Failure as error:
             _fail(error)
         except KeyboardInterrupt:
@@ -91,6 +102,26 @@ def run(main: Callable[[], int | None]) -> NoReturn:
 
     app.run(guarded, flags_parser=parse)
     raise AssertionError("app.run does not return")
+
+
+def parse(options: config.Options, words: Sequence[str]) -> Any:
+    """Returns the options that a command line gives, without a global flag.
+
+    Raises:
+        UsageError: there is no such preset or flag, or a value is refused.
+    """
+    values, words = flags.FlagValues(), list(expand_presets(list(words)))
+    config_class = options.chosen(words) if isinstance(options, config.Kinds) else options
+    config.define(config_class, into=values)
+    if isinstance(options, config.Kinds):
+        options.define(values)
+    try:
+        _, *left = values(["script", *words])
+    except flags.Error as error:
+        raise UsageError(error) from error
+    if left:
+        raise UsageError(f"unexpected argument {left[0]!r}: write --flag=value")
+    return config.from_flags(config_class, values)
 
 
 def expand_presets(arguments: list[str], above: tuple[str, ...] = ()) -> Iterator[str]:
@@ -155,13 +186,13 @@ def _path(flag: str, value: str | None, wanted: str) -> pathlib.Path:
     return user_path(flag, value, wanted)
 
 
-def _show_help(arguments: list[str], asked: set[str]) -> NoReturn:
+def _show_help(options: type, arguments: list[str], asked: set[str]) -> NoReturn:
     """Prints the help with the values in force, such as a preset's, in place of the defaults."""
     flags.FLAGS(arguments)
     for name in flags.FLAGS:
         if flags.FLAGS[name].present:
             flags.FLAGS.set_default(name, flags.FLAGS[name].value)
-    config.name_choices()
+    config.name_choices(options)
     # --help shows the script's own flags; this counts the flags of this package among them.
     for module, defined in flags.FLAGS.flags_by_module_dict().items():
         if module.startswith(__package__):

@@ -1,62 +1,138 @@
-"""Flags from config dataclasses, and config objects from parsed flags.
+"""Flags from dataclasses, and their objects from parsed flags.
 
-Every field made by `common.options.option` is one flag of the same name. This is the one place
-where flags become configs; library code takes configs and never reads flags.
+Every field made by `common.options.option` is one flag of the same name; a field that is itself
+such a dataclass stands for its fields. This is the one place where flags become options; library
+code takes options and never reads flags.
 """
 
 import dataclasses
 import math
 import typing
-from collections.abc import Callable, Collection
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from absl import flags
 
 from sparse_embed.common.failures import UsageError
 
 Config = TypeVar("Config")
+_Field = dataclasses.Field
 
-_fields: dict[str, dataclasses.Field] = {}  # flag -> the field that it was made from
+
+class Kinds(NamedTuple):
+    """The options of a script that does several kinds of a thing: one flag chooses.
+
+    Attributes:
+        flag: name of the flag that chooses.
+        help: its help.
+        kinds: options by its values; the first one is the default.
+        told_by: flag of one kind alone -> that kind, which its presence chooses.
+    """
+
+    flag: str
+    help: str
+    kinds: dict[str, type]
+    told_by: dict[str, str] = {}  # noqa: RUF012 - a default of a tuple, which nobody changes
+
+    def chosen(self, words: Sequence[str]) -> type:
+        """Returns the options of the kind that a command line asks for.
+
+        Raises:
+            UsageError: there is no such kind.
+        """
+        pairs = [word.lstrip("-").split("=", 1) for word in words if word.startswith("-")]
+        given = dict(pair for pair in pairs if len(pair) == 2)
+        default = next((self.told_by[name] for name in given if name in self.told_by), None)
+        value = given.get(self.flag, default or next(iter(self.kinds)))
+        if value not in self.kinds:
+            raise UsageError(f"--{self.flag}={value}: expected one of {', '.join(self.kinds)}")
+        return self.kinds[value]
+
+    def define(self, into: flags.FlagValues = flags.FLAGS) -> None:
+        """Defines the flag that chooses, where the options of the kind have no such field."""
+        if self.flag not in into:
+            flags.DEFINE_enum(self.flag, None, list(self.kinds), self.help, flag_values=into)
 
 
-def define(*config_classes: type, only: Collection[str] = ()) -> None:
+Options = type | Kinds
+
+
+def option_fields(config_class: type) -> list[_Field]:
+    """Returns the fields of a config that are flags."""
+    return [field for field in dataclasses.fields(config_class) if "help" in field.metadata]
+
+
+def all_fields(config_class: type) -> Iterator[_Field]:
+    """Yields the fields that are flags, also those of the configs that it is made of."""
+    for field in dataclasses.fields(config_class):
+        if "help" in field.metadata:
+            yield field
+        elif "of" in field.metadata:  # the options of each row of a table
+            for row in field.metadata["of"].values():
+                yield from all_fields(row.options)
+        elif dataclasses.is_dataclass(field.type):
+            yield from all_fields(field.type)  # type: ignore[arg-type]
+
+
+def define(
+    *config_classes: type, only: Collection[str] = (), into: flags.FlagValues = flags.FLAGS
+) -> None:
     """Defines a flag for each field of the configs; existing flags are left as they are.
 
     Args:
         *config_classes: the configs.
         only: names of the fields that are wanted; all if empty.
+        into: the flags that get them.
 
     Raises:
         ValueError: a flag of this name exists, and differs.
     """
     for config_class in config_classes:
-        for field in option_fields(config_class):
+        for field in all_fields(config_class):
             if only and field.name not in only:
                 continue
-            earlier = _fields.get(field.name)
-            if earlier is None:
-                _fields[field.name] = field
-                _define(field)
-            elif (earlier.type, earlier.metadata) != (field.type, field.metadata):
+            if field.name not in into:
+                _define(field, into)
+            elif into[field.name].help != field.metadata["help"]:
                 raise ValueError(f"--{field.name}: two configs define it differently")
 
 
-def option_fields(config_class: type) -> list[dataclasses.Field]:
-    """Returns the fields of a config that are flags."""
-    return [field for field in dataclasses.fields(config_class) if "help" in field.metadata]
+def from_flags(config_class: type[Config], parsed: flags.FlagValues = flags.FLAGS) -> Config:
+    """Returns `config_class` with every option set to its flag's value."""
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(config_class):  # type: ignore[arg-type]
+        if "help" in field.metadata:
+            value = parsed[field.name].value
+            values[field.name] = tuple(value) if isinstance(value, list) else value
+        elif "of" in field.metadata:
+            row = field.metadata["of"].get(values[field.metadata["by"]])
+            values[field.name] = from_flags(row.options, parsed) if row else None
+        elif dataclasses.is_dataclass(field.type):
+            values[field.name] = from_flags(field.type, parsed)  # type: ignore[arg-type]
+    return config_class(**values)
 
 
-def from_flags(config_class: type[Config], **more: Any) -> Config:
-    """Returns `config_class` with every option set to its flag's value, and `more` fields."""
-    values = {f.name: flags.FLAGS[f.name].value for f in option_fields(config_class)}
-    return config_class(**values, **more)
+def arguments(options: Any) -> list[str]:
+    """Returns the flags that give these options: those that are not the defaults."""
+    found = []
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        if "help" in field.metadata:
+            if value != field.default:
+                found += [_written(field, value)]
+        elif dataclasses.is_dataclass(value):
+            found += arguments(value)
+    return found
 
 
-def given(*config_classes: type) -> list[str]:
-    """Returns the configs' flags that were given, as arguments for another script."""
-    fields = [field for config_class in config_classes for field in option_fields(config_class)]
-    names = dict.fromkeys(field.name for field in fields)  # configs may share a flag
-    return [f"--{name}={flags.FLAGS[name].value}" for name in names if flags.FLAGS[name].present]
+def _written(field: _Field, value: Any) -> str:
+    if isinstance(value, bool):
+        return f"--{'' if value else 'no'}{field.name}"
+    if isinstance(value, tuple):
+        value = ",".join(map(str, value))
+    elif isinstance(value, float):
+        value = f"{value:g}" if float(f"{value:g}") == value else repr(value)
+    return f"--{field.name}={value}"
 
 
 def check_choices(*configs: Any) -> None:
@@ -68,20 +144,32 @@ def check_choices(*configs: Any) -> None:
                 raise UsageError(f"--{field.name}={value}: expected one of {', '.join(names)}")
 
 
-def name_choices() -> None:
+def name_choices(config_class: type, into: flags.FlagValues = flags.FLAGS) -> None:
     """Adds the names in a table to the help of the flag that chooses from it."""
-    for name, field in _fields.items():
-        if callable(field.metadata["choices"]):
-            flag = flags.FLAGS[name]
-            flag.help = f"<{'|'.join(field.metadata['choices']())}>: {field.metadata['help']}"
+    for field in all_fields(config_class):
+        if callable(choices := field.metadata["choices"]):
+            into[field.name].help = f"<{'|'.join(choices())}>: {field.metadata['help']}"
 
 
-def _define(field: dataclasses.Field) -> None:
-    kinds = typing.get_args(field.type) or (field.type,)
-    (kind,) = [kind for kind in kinds if kind is not type(None)]
-    text, choices = field.metadata["help"], field.metadata["choices"]
+def _define(field: _Field, into: flags.FlagValues) -> None:
+    kinds = [kind for kind in typing.get_args(field.type) if kind is not type(None)]
+    kind = kinds[0] if kinds else field.type
+    text, choices, default = field.metadata["help"], field.metadata["choices"], _default(field)
+    if field.metadata["parser"]:
+        flags.DEFINE(field.metadata["parser"], field.name, default, text, flag_values=into)
+        return
+    if typing.get_origin(field.type) is tuple:
+        flags.DEFINE_list(field.name, list(default), text, flag_values=into)
+        if choices is not None:
+            flags.register_validator(
+                field.name,
+                lambda words: set(words) <= set(choices),
+                f"expected some of {', '.join(choices)}",
+                into,
+            )
+        return
     if kind is str and choices is not None and not callable(choices):
-        flags.DEFINE_enum(field.name, field.default, choices, text)  # type: ignore[arg-type]
+        flags.DEFINE_enum(field.name, default, list(choices), text, flag_values=into)
         return
     makers: dict[Any, Callable] = {
         bool: flags.DEFINE_bool,
@@ -92,12 +180,16 @@ def _define(field: dataclasses.Field) -> None:
     bounds = {}
     if kind in (int, float):
         bounds = {f"{end}_bound": field.metadata[end] for end in ("lower", "upper")}
-    makers[kind](field.name, field.default, text, **bounds)
+    makers[kind](field.name, default, text, flag_values=into, **bounds)
     # absl's bounds let through NaN, and integers that no tensor holds.
     if kind is float:
-        flags.register_validator(field.name, _is_finite, "expected a finite number")
+        flags.register_validator(field.name, _is_finite, "expected a finite number", into)
     elif kind is int:
-        flags.register_validator(field.name, _is_small, "expected an integer below 2^63")
+        flags.register_validator(field.name, _is_small, "expected an integer below 2^63", into)
+
+
+def _default(field: _Field) -> Any:
+    return field.default
 
 
 def _is_finite(value: float | None) -> bool:

@@ -68,7 +68,7 @@ class DataConfig:
         lower=0,
     )
     split_seed: int = option(0, "Seed that decides which classes go where.", lower=0)
-    options: Any = None
+    options: Any = dataclasses.field(default=None, metadata={"of": DATASETS, "by": "dataset"})
 
     def __post_init__(self):
         if self.options is None and self.dataset in DATASETS:

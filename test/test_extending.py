@@ -104,13 +104,11 @@ def run(script, *arguments):
     """Runs a script of the package in this process, with its flags parsed afresh."""
     import importlib
 
-    from absl import flags
-    from absl.testing import flagsaver
+    from sparse_embed.flags import app
 
     module = importlib.import_module(f"sparse_embed.experiments.{script}")
-    with flagsaver.flagsaver():
-        flags.FLAGS([script, *arguments])
-        module.main()
+    options = getattr(module, "OPTIONS", None) or module.Options
+    module.main(app.parse(options, arguments))
 '''
 
 DRIVER = """
@@ -150,7 +148,7 @@ embedding_files.save(net / "sparse" / "pairs.npz", pairs)
 run("evaluate_verification", records, "--data_name=toys", f"--pairs={net / 'sparse' / 'pairs.npz'}")
 model = f"--model_dir={net / 'sparse'}"
 run("evaluate_activations", records, model, "--dimensions=8", "--images=144")
-run("figure", f"--run_dir={folder}", "--figures=tradeoff,suboptimality,rerank,roc,cdf")
+run("report", f"--run_dir={folder}", "--figures=tradeoff,suboptimality,rerank,roc,cdf")
 run("report", f"--run_dir={folder}")
 """
 
@@ -215,7 +213,7 @@ def test_flags_know_the_toys(tmp_path):
         PLUGIN
         + "\nfrom sparse_embed.experiments import train\n"
         + "from sparse_embed.flags import app\n"
-        + "app.run(train.main)\n"
+        + "app.run(train.main, train.Options)\n"
     )
     done = subprocess.run([sys.executable, script, "--help"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -400,7 +400,12 @@ def test_every_import_of_the_tests_is_of_all_or_dev(own):
 
     known = added("train", "baselines", "report", "serve", "dev")
     engines = added("benchmark", "distributed", "export")
-    siblings = {path.stem for path in (ROOT / "test").rglob("*.py")} | {"fuzz", "golden", "mutants"}
+    siblings = {path.stem for path in (ROOT / "test").rglob("*.py")} | {
+        "fuzz",
+        "golden",
+        "helpers",
+        "mutants",
+    }
     for path in sorted((ROOT / "test").rglob("*.py")):
         absent = {
             name

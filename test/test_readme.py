@@ -20,8 +20,10 @@ import subprocess
 import sys
 import time
 import traceback
+import types
 
 import pytest
+from helpers import options_of
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGES = [
@@ -40,12 +42,10 @@ SPARSE = ["--warmup_steps=2", "--initial_probability=0.3"]
 FEW_GLYPHS = ["--validation=4", "--test=20"]
 # Scripts that are run, and what is added to make them small; others are parsed.
 SMALL = {
-    "cifar100": [],
     "embed": ["--views=1"],
-    "figure": [],
+    "report": [],
     "prepare_data": ["--num_shards=2"],
     "search": [],
-    "search_images": [],
     "sparsify": ["--code_dim=32", "--code_nonzeros=4", "--learning_steps=3", "--compared_rows=500"],
     "train": TINY,
 }
@@ -138,7 +138,7 @@ EXTENDED = {
         *TINY,
         *SPARSE,
     ],
-    "figure": ["--run_dir=results/full", "--figures=memory"],
+    "report": ["--run_dir=results/full", "--figures=memory"],
 }
 
 
@@ -226,7 +226,7 @@ def python_jobs(page):
         examples = [block.text for block in blocks]
         for script, arguments in EXTENDED.items():
             frame = examples[0].replace("import train", f"import {script}")
-            frame = frame.replace("app.run(train.main)", f"app.run({script}.main)")
+            frame = frame.replace("train.main, train.", f"{script}.main, {script}.")
             code = frame.replace("...", "\n".join(examples[1:]), 1)
             job = {"kind": "script", "name": f"extended {script}", "code": code}
             jobs.append({**job, "arguments": arguments})
@@ -302,22 +302,18 @@ def run_job(job):
 
 def parse(script):
     """Parses the flags as the script would; those of `train` are checked against each other."""
-    from absl import flags
-
     from sparse_embed.flags import app
 
     if script.startswith(STUDIES):
         sys.path.insert(0, str(ROOT / STUDIES))  # as `python` does
-        runpy.run_path(str(ROOT / script))
+        module = types.SimpleNamespace(**runpy.run_path(str(ROOT / script)))
     else:
-        importlib.import_module(SCRIPTS + script)
-    left = flags.FLAGS(list(app.expand_presets(sys.argv)))
-    assert len(left) == 1, left
+        module = importlib.import_module(SCRIPTS + script)
+    options = app.parse(options_of(module), sys.argv[1:])
     if script == "train":
         from sparse_embed.experiments.training.checks import check
-        from sparse_embed.flags.training import train_config
 
-        check(train_config())
+        check(options.config)
 
 
 def make(arguments):
@@ -383,9 +379,8 @@ def run_chains(path):
 
 def flag_table():
     """Returns the table of all flags of `train`."""
-    from sparse_embed.flags.config import option_fields
-    from sparse_embed.flags.train_config import LoggingConfig
-    from sparse_embed.flags.training import all_configs
+    from sparse_embed.flags.config import all_fields
+    from sparse_embed.flags.options.train import Options
 
     rows = [
         ("model_dir", "", "Folder of the run; the one flag that must be given."),
@@ -396,15 +391,14 @@ def flag_table():
             "Formats to write the encoder in too, and compare: `saved_model`, `litert`, "
             "`litert_float16`, `litert_int8`.",
         ),
-        ("saved_model", False, "Also exports the encoder as TensorFlow's SavedModel."),
     ]
-    for config in [*all_configs(), LoggingConfig]:
-        for field in option_fields(config):
-            choices = field.metadata["choices"]
-            text = field.metadata["help"]
-            if choices is not None:
-                names = choices() if callable(choices) else choices
-                text = f"{', '.join(f'`{name}`' for name in names)}. {text}"
+    for field in all_fields(Options):
+        choices = field.metadata["choices"]
+        text = field.metadata["help"]
+        if choices is not None:
+            names = choices() if callable(choices) else choices
+            text = f"{', '.join(f'`{name}`' for name in names)}. {text}"
+        if field.name not in ("model_dir", "export"):
             rows.append((field.name, field.default, text))
     lines = ["| flag | default | what it does |", "|---|---|---|"]
     for name, default, text in dict.fromkeys(rows):  # configs may share a flag

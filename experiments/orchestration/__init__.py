@@ -1,1 +1,1 @@
-"""What `reproduce`, `compare` and `cifar100` call: lists of steps, and what runs them."""
+"""What `reproduce` calls: lists of steps, and what runs them."""

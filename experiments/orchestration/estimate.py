@@ -64,7 +64,7 @@ def training_seconds(record: pathlib.Path) -> float | None:
 
 
 def embedding_seconds(path: pathlib.Path) -> float:
-    """Returns the seconds per image that `embed_megaface` noted."""
+    """Returns the seconds per image that `embed --source=megaface` noted."""
     return embedding_files.load(path).provenance["seconds_per_image"]
 
 

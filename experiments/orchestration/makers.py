@@ -128,7 +128,7 @@ def draw(images: pathlib.Path, sizes: Sizes) -> Step:
     ]
     return script(
         f"draw {sizes.dataset}",
-        ["draw_sets", f"--images_dir={images}", *flags],
+        ["prepare_data", "--to=evaluation_sets", f"--images_dir={images}", *flags],
         files,
         10 + (sizes.distractors + 4 * sizes.pairs) / 9000,
     )
@@ -154,7 +154,8 @@ def embed_run(
     return script(
         f"embed {run.parent.parent.name} {run.parent.name} {run.name}",
         [
-            "embed_sets",
+            "embed",
+            "--source=sets",
             f"--model_dir={run}",
             f"--sets={','.join(map(str, sets))}",
             f"--distractors={distractors}",
@@ -304,7 +305,8 @@ def gallery(
     return script(
         f"gallery {folder.parent.name}",
         [
-            "evaluate_gallery",
+            "evaluate_megaface",
+            "--what=gallery",
             f"--database={shown / 'identification.npz'}",
             f"--gallery_images={drawn.outputs[0]}",
             f"--data_name={sizes.dataset}",

@@ -135,7 +135,13 @@ def _faces(folder: pathlib.Path, data: Data, size: Size) -> list[Step]:
         )
         embeds[run] = script(
             f"embed {network} {run}",
-            ["embed_megaface", f"--model_dir={folder / run}", *lists, f"--output={embedded}"],
+            [
+                "embed",
+                "--source=megaface",
+                f"--model_dir={folder / run}",
+                *lists,
+                f"--output={embedded}",
+            ],
             [embedded],
             seconds["embed"],
             [runs[run]],

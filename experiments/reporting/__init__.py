@@ -1,1 +1,1 @@
-"""The library of `report` and `figure`: figures, claims and tables, all from records only."""
+"""The library of `report`: figures, claims and tables, all from records only."""

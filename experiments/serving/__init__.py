@@ -1,4 +1,4 @@
-"""The HTTP service: what `serve` and `demo` call.
+"""The HTTP service: what `serve` calls.
 
 The way of a request: `limits` admits it, `app` reads it into what `schema` describes, `batching`
 puts it beside others that wait, `answers` encodes, searches and re-ranks in a `collection`.

@@ -71,7 +71,7 @@ class FolderPictures:
 
 
 class StoredPictures:
-    """Grey images that `draw_sets` stored: encoders see light ink on dark paper."""
+    """Grey images that `prepare_data` drew: encoders see light ink on dark paper."""
 
     dark_paper = True
 

@@ -60,13 +60,14 @@ def test_fonts_are_found_in_silence_on_a_new_machine(tmp_path):
 import os
 from sparse_embed.common.failures import UsageError
 from sparse_embed.flags import app
+from sparse_embed.flags.options.sparsify import Options
 
-def main():
+def main(options):
     import matplotlib.font_manager
     assert os.listdir(matplotlib.get_cachedir())  # it has just looked for fonts
     raise UsageError("ours")
 
-app.run(main)
+app.run(main, Options)
 """
     home = {name: str(tmp_path) for name in ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")}
     done = run(code, **home, MPLCONFIGDIR=str(tmp_path / "matplotlib"))

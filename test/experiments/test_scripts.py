@@ -10,7 +10,7 @@ from sparse_embed import experiments
 SCRIPTS = sorted(
     path.stem
     for path in pathlib.Path(experiments.__file__).parent.glob("*.py")
-    if "app.run(main)" in path.read_text()
+    if "app.run(main, " in path.read_text()
 )
 
 

@@ -43,7 +43,7 @@ def photos(tmp_path):
 
 
 def run(encoder_file, photos, *more):
-    command = [sys.executable, "-m", "sparse_embed.experiments.search_images"]
+    command = [sys.executable, "-m", "sparse_embed.experiments.search", "--what=images"]
     command += [f"--model_dir={encoder_file}", f"--image_folder={photos}", *more]
     return subprocess.run(command, capture_output=True, text=True, timeout=300)
 

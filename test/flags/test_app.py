@@ -6,6 +6,11 @@ import sys
 
 import pytest
 
+HEAD = """
+from sparse_embed.flags import app
+from sparse_embed.flags.options.sparsify import Options
+"""
+
 
 def run(script, *arguments):
     command = [sys.executable, "-m", f"sparse_embed.experiments.{script}", *arguments]
@@ -36,15 +41,15 @@ def run(script, *arguments):
             ["--rerank_model_dir={file}", "encoder.keras"],
         ),
         ("embed", ["--model_dir={nowhere}"], ["--model_dir={nowhere}", "train.json"]),
-        ("embed", ["--saved_model", "--encoder=litert"], ["--saved_model", "--encoder=litert"]),
-        ("embed", ["--saved_model", "--encoder=keras"], ["--saved_model", "--encoder=keras"]),
+        ("embed", ["--source=files"], ["--source=files", "split, megaface, sets"]),
+        ("embed", ["--source=sets", "--split=test"], ["split", "--help"]),
         ("search", ["--database={nowhere}"], ["--database={nowhere}", "exists"]),
         ("search", ["--database={file}"], ["--database={file}", "expected an embedding file"]),
         ("search", ["--threshold=0.5"], ["--threshold=0.5", "shortlist", "--dense_database"]),
         ("search", ["--k=5"], ["--k=5", "shortlist", "--dense_database"]),
         ("search", ["--threshold=low"], ["--threshold=low"]),
         ("report", ["--output=report.html"], ["output", "--help"]),
-        ("evaluate_gallery", ["--k=5"], ["'k'", "--help"]),
+        ("evaluate_megaface", ["--what=gallery", "--k=5"], ["'k'", "--help"]),
         ("evaluate_verification", ["--distractors=5"], ["distractors", "--help"]),
         ("reproduce", ["--run_dir={file}"], ["--run_dir={file}", "folder"]),
     ],
@@ -62,20 +67,6 @@ def test_mistake_costs_one_line(tmp_path, script, arguments, expected):
         assert text.format(**paths) in lines[0]
 
 
-def test_threshold_is_a_number_or_none():
-    """Also below 0, which scores of signed embeddings can be; `none` alone is no limit."""
-    from absl import flags as absl_flags
-    from absl.testing import flagsaver
-
-    from sparse_embed.flags.retrieval import THRESHOLD
-
-    with flagsaver.flagsaver():
-        for text, value in (("0.5", 0.5), ("0", 0.0), ("-1", -1.0), ("none", None)):
-            absl_flags.FLAGS(["script", f"--threshold={text}"])
-            assert THRESHOLD.value == value
-    assert absl_flags.FLAGS["threshold"].default == 0.25
-
-
 def test_help_names_the_flags():
     result = run("train", "--help")
     assert "--regularizer_weight" in result.stdout
@@ -87,15 +78,12 @@ def test_help_names_the_flags():
 def test_bugs_keep_their_traceback(tmp_path):
     script = tmp_path / "buggy.py"
     script.write_text(
-        "from sparse_embed.flags import app\n"
-        "def main():\n"
-        "    raise RuntimeError('a bug')\n"
-        "app.run(main)\n"
+        HEAD + "def main(options):\n    raise RuntimeError('a bug')\napp.run(main, Options)\n"
     )
     result = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
     assert result.returncode == 1
     assert result.stderr.splitlines()[-1] == "RuntimeError: a bug"
-    assert f'File "{script}", line 3, in main' in result.stderr
+    assert f'File "{script}", line 5, in main' in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -115,9 +103,7 @@ def test_bugs_keep_their_traceback(tmp_path):
 )
 def test_failures_end_the_script_with_their_code_and_one_line(tmp_path, raised, code, line):
     script = tmp_path / "failing.py"
-    script.write_text(
-        f"from sparse_embed.flags import app\ndef main():\n    raise {raised}\napp.run(main)\n"
-    )
+    script.write_text(HEAD + f"def main(options):\n    raise {raised}\napp.run(main, Options)\n")
     result = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
     assert (result.returncode, result.stderr, result.stdout) == (code, f"{line}\n", "")
 
@@ -138,13 +124,11 @@ def test_a_program_that_calls_a_script_goes_on(tmp_path, raised, code):
     """It may have work of its own to save; what it has to do at its end is done."""
     program = tmp_path / "calling.py"
     program.write_text(
-        "import atexit\n"
-        "from sparse_embed.flags import app\n"
-        "atexit.register(print, 'ended')\n"
-        "def main():\n"
+        "import atexit\n" + HEAD + "atexit.register(print, 'ended')\n"
+        "def main(options):\n"
         f"    raise app.{raised}\n"
         "try:\n"
-        "    app.run(main)\n"
+        "    app.run(main, Options)\n"
         "except SystemExit as end:\n"
         "    print(end.code)\n"
     )
@@ -158,13 +142,11 @@ def test_a_file_that_may_not_grow_is_of_the_machine(tmp_path):
     script = tmp_path / "growing.py"
     script.write_text(
         "import resource\n"
-        "from sparse_embed.common.files import atomic_path\n"
-        "from sparse_embed.flags import app\n"
-        "def main():\n"
+        "from sparse_embed.common.files import atomic_path\n" + HEAD + "def main(options):\n"
         "    resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))\n"
         "    with atomic_path('rows.bin') as temporary:\n"
         "        temporary.write_bytes(bytes(10_000))\n"
-        "app.run(main)\n"
+        "app.run(main, Options)\n"
     )
     done = subprocess.run(
         [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=60
@@ -175,5 +157,5 @@ def test_a_file_that_may_not_grow_is_of_the_machine(tmp_path):
 
 def test_what_main_returns_is_the_exit_code(tmp_path):
     script = tmp_path / "ending.py"
-    script.write_text("from sparse_embed.flags import app\napp.run(lambda: 3)\n")
+    script.write_text(HEAD + "app.run(lambda options: 3, Options)\n")
     assert subprocess.run([sys.executable, script], timeout=60).returncode == 3

@@ -1,17 +1,28 @@
 import dataclasses
 import subprocess
 import sys
+import typing
 
 import pytest
 from absl import flags as absl_flags
-from absl.testing import flagsaver
 
 from sparse_embed import losses, models
 from sparse_embed.common.failures import UsageError
 from sparse_embed.common.options import option
 from sparse_embed.datasets.catalogue import DATASETS
-from sparse_embed.flags import app, config, training
-from sparse_embed.flags.config import from_flags
+from sparse_embed.flags import app, config
+from sparse_embed.flags.options import (
+    embed,
+    evaluate,
+    export,
+    prepare_data,
+    report,
+    reproduce,
+    search,
+    serve,
+    sparsify,
+)
+from sparse_embed.flags.options.train import Options
 from sparse_embed.flags.train_config import (
     PARTS,
     DataConfig,
@@ -21,27 +32,38 @@ from sparse_embed.flags.train_config import (
     TrainConfig,
 )
 
-training.define()
-CONFIGS = [*training.all_configs(), LoggingConfig]
+CONFIGS = [*PARTS, *(kind.options for kind in DATASETS.values()), LoggingConfig]
 PRESETS = sorted(path.name.removesuffix(".flags") for path in app.PRESETS.glob("*.flags"))
 
 
-@pytest.fixture
-def parsed():
-    """Parses flags as a script does; what they were before comes back afterwards."""
-    with flagsaver.flagsaver():
-        yield lambda *arguments: absl_flags.FLAGS(["script", *arguments])
+MODULES = (embed, evaluate, export, prepare_data, report, reproduce, search, serve, sparsify)
+OPTIONS = [
+    kind
+    for module in (
+        embed,
+        evaluate,
+        export,
+        prepare_data,
+        report,
+        reproduce,
+        search,
+        serve,
+        sparsify,
+    )
+    for kind in vars(module).values()
+    if dataclasses.is_dataclass(kind) and kind.__module__ == module.__name__
+]
 
 
 @pytest.mark.parametrize("config_class", CONFIGS)
-def test_flags_without_values_give_the_defaults(parsed, config_class):
-    parsed()
-    assert from_flags(config_class) == config_class()
+def test_flags_without_values_give_the_defaults(config_class):
+    assert app.parse(config_class, []) == config_class()
 
 
-def test_flags_end_in_the_field_of_the_same_name(parsed):
-    parsed("--embedding_dim=64", "--activation=soft_threshold")
-    assert from_flags(ModelConfig) == ModelConfig("convnet", 64, "soft_threshold")
+def test_flags_end_in_the_field_of_the_same_name():
+    words = ["--embedding_dim=64", "--activation=soft_threshold"]
+    assert app.parse(ModelConfig, words) == ModelConfig("convnet", 64, "soft_threshold")
+    assert app.parse(Options, words).config.model == ModelConfig("convnet", 64, "soft_threshold")
 
 
 @pytest.mark.parametrize(
@@ -51,16 +73,50 @@ def test_flags_end_in_the_field_of_the_same_name(parsed):
         *("--initial_probability=nan", f"--steps={2**63}", f"--seed={10**30}"),
     ],
 )
-def test_numbers_that_nothing_can_be_computed_with_are_refused(parsed, argument):
+def test_numbers_that_nothing_can_be_computed_with_are_refused(argument):
     """absl itself lets NaN pass all bounds, and integers of any size."""
     name, _ = argument.removeprefix("--").split("=")
-    with pytest.raises(absl_flags.IllegalFlagValueError, match=name):
-        parsed(argument)
+    with pytest.raises(UsageError, match=name):
+        app.parse(Options, [argument])
 
 
-def test_large_numbers_are_fine(parsed):
-    parsed("--margin=1e300", f"--seed={2**63 - 1}")
-    assert from_flags(OptimizationConfig).seed == 2**63 - 1
+def test_large_numbers_are_fine():
+    found = app.parse(Options, ["--margin=1e300", f"--seed={2**63 - 1}"])
+    assert found.config.optimization.seed == 2**63 - 1
+
+
+def test_a_data_set_brings_its_own_options():
+    found = app.parse(Options, ["--dataset=image_folder", "--image_size=64"]).config.data
+    assert found.options == DATASETS["image_folder"].options(64)
+    assert app.parse(Options, ["--dataset=imagenet"]).config.data.options is None  # `check` tells
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: options.__name__)
+def test_options_are_written_as_the_flags_that_give_them(options):
+    """Of every kind of script, with each field changed that has a natural other value."""
+    changed = {}
+    for field in dataclasses.fields(options):
+        if "help" in field.metadata and field.metadata["parser"] is None:
+            others = {bool: not field.default, int: 300, float: 0.3}
+            kinds = typing.get_args(field.type) or (field.type,)
+            other = others.get(kinds[0], "x")
+            if choices := field.metadata["choices"]:
+                other = list(choices)[-1]
+            is_tuple = typing.get_origin(field.type) is tuple
+            changed[field.name] = (other,) if is_tuple else other
+    made = options(**changed)
+    assert app.parse(options, config.arguments(made)) == made
+    assert config.arguments(options()) == []
+
+
+def test_the_kind_of_a_thing_is_chosen_by_its_flag_or_by_one_that_it_alone_has():
+    assert app.parse(search.OPTIONS, []) == search.Rows()
+    assert app.parse(search.OPTIONS, ["--what=images"]) == search.Images()
+    assert app.parse(search.OPTIONS, ["--image_folder=x"]).image_folder == "x"
+    with pytest.raises(UsageError, match="--what=words: expected one of rows, images"):
+        app.parse(search.OPTIONS, ["--what=words"])
+    with pytest.raises(UsageError, match="nearest"):
+        app.parse(search.OPTIONS, ["--nearest=3"])
 
 
 def test_configs_are_frozen():
@@ -69,19 +125,16 @@ def test_configs_are_frozen():
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_presets_parse(parsed, preset):
+def test_presets_parse(preset):
     """Every flag of a preset ends in a config: none is misspelt, none is read by nobody."""
     expanded = list(app.expand_presets([f"--preset={preset}"]))
-    parsed(*expanded)
-    values = {
-        field.name: getattr(found, field.name)
-        for found in map(from_flags, CONFIGS)
-        for field in dataclasses.fields(found)
-    }
+    found = app.parse(Options, expanded)
+    values = {**found.config.to_dict(), "logging": dataclasses.asdict(found.logging)}
+    values = {name: value for part in values.values() for name, value in part.items()}
     words = dict(word.removeprefix("--").split("=", 1) for word in expanded if "=" in word)
     assert words
     for name, word in words.items():  # of several, the last
-        assert values[name] == absl_flags.FLAGS[name].parser.parse(word)
+        assert str(values[name]) == word or float(values[name]) == float(word)
 
 
 def test_choices_are_those_of_the_tables(monkeypatch):
@@ -162,9 +215,10 @@ def test_two_configs_may_share_a_flag_if_they_say_the_same():
     class Other:
         batch_size: int = option(1, "Something else.")
 
-    config.define(Same)
+    values = absl_flags.FlagValues()
+    config.define(OptimizationConfig, Same, into=values)
     with pytest.raises(ValueError, match="--batch_size: two configs define it differently"):
-        config.define(Other)
+        config.define(Other, into=values)
 
 
 def test_every_flag_but_where_the_data_are_belongs_to_the_experiment():

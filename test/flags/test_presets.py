@@ -4,14 +4,11 @@ import subprocess
 import sys
 
 import pytest
-from absl import flags as absl_flags
-from absl.testing import flagsaver
 
 from sparse_embed.common.failures import UsageError
 from sparse_embed.experiments.training.checks import check
-from sparse_embed.flags import app, training
-
-training.define()
+from sparse_embed.flags import app
+from sparse_embed.flags.options.train import Options
 
 PAPER = {
     "mobilefacenet": {
@@ -42,9 +39,7 @@ COMMON = {
 
 def read(preset, *more):
     """Returns all flags of a preset as the training script would take them, flattened."""
-    with flagsaver.flagsaver():
-        absl_flags.FLAGS(["script", *app.expand_presets([f"--preset={preset}", *more])])
-        config = training.train_config()
+    config = app.parse(Options, [f"--preset={preset}", *more]).config
     check(config)
     return config.identity
 

@@ -1,7 +1,7 @@
 """The figures of the paper: one module each, with `draw` and `caption`, functions of the records.
 
-To add one, write such a module and give it a row in `FIGURES`; the report and the script `figure`
-then draw it.
+To add one, write such a module and give it a row in `FIGURES`; the report
+then has it.
 """
 
 from typing import Any, NamedTuple

@@ -1,6 +1,6 @@
 """Appendix "Cifar-100 results": precision against multiply-adds per row, and evenness.
 
-The paper's table has one point of each curve; both are drawn from the records of `cifar100`.
+The paper's table has one point of each curve; both are drawn from records of `evaluate_cifar100`.
 """
 
 from typing import Any

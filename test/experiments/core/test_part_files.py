@@ -168,8 +168,8 @@ def test_what_is_not_there_is_named(parts):
 
 def test_build_shards(parts, tmp_path):
     folder, rows = parts
-    command = [sys.executable, "-m", "sparse_embed.experiments.build_shards"]
-    command += [f"--parts={folder}", f"--index_folder={tmp_path / 'index'}", "--shards=4"]
+    command = [sys.executable, "-m", "sparse_embed.experiments.export_index", "--to=shards"]
+    command += [f"--source={folder}", f"--index_folder={tmp_path / 'index'}", "--shards=4"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("15 rows") == 4

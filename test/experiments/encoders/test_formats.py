@@ -17,7 +17,7 @@ from sparse_embed.experiments.encoders import export
 from sparse_embed.experiments.encoders.embedding import embed_part
 from sparse_embed.experiments.encoders.encoder import FORMATS, open_encoder
 from sparse_embed.experiments.evaluation import formats
-from sparse_embed.flags.output import ENCODERS
+from sparse_embed.flags.options.fields import ENCODERS
 from sparse_embed.flags.train_config import DataConfig, ModelConfig, TrainConfig
 from sparse_embed.models import build_encoder
 

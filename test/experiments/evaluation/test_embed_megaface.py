@@ -17,7 +17,13 @@ SHAPE = (16, 16, 3)
 
 
 def run(*arguments):
-    command = [sys.executable, "-m", "sparse_embed.experiments.embed_megaface", *arguments]
+    command = [
+        sys.executable,
+        "-m",
+        "sparse_embed.experiments.embed",
+        "--source=megaface",
+        *arguments,
+    ]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
 
 

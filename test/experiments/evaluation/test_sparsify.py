@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+from helpers import call
 
 from sparse_embed.retrieval import SparseIndex
 from sparse_embed.sparsify import Sparsifier
@@ -99,19 +100,15 @@ def broken(name, folder):
 def test_bad_input_is_named_and_nothing_is_written(
     rows, tmp_path, monkeypatch, name, more, message, capsys
 ):
-    from absl import flags
-
     from sparse_embed.common.failures import Failure
-    from sparse_embed.experiments import sparsify
 
     monkeypatch.chdir(tmp_path)
     np.save("short.npy", np.arange(3))
     np.save("one.npy", np.zeros(1000, int))
     np.save("x.npy", broken(name, rows))
-    flags.FLAGS(["x", "--embeddings=x.npy", "--labels=", "--flops=1", "--output=made", *FEW, *more])
     before = sorted(os.listdir())
     with pytest.raises(Failure) as caught:
-        sparsify.main()
+        call("sparsify", "--embeddings=x.npy", "--flops=1", "--output=made", *FEW, *more)
     assert message in str(caught.value)
     assert caught.value.exit_code == 2
     assert sorted(os.listdir()) == before

@@ -6,11 +6,9 @@ import pickle
 
 import numpy as np
 import pytest
-from absl import flags as absl_flags
-from absl.testing import flagsaver
+from helpers import call
 
 from sparse_embed.common.failures import Failure, UsageError
-from sparse_embed.experiments import cifar100
 from sparse_embed.experiments.core import records
 from sparse_embed.experiments.core.paper import FAST, OWN, PAPER, SERIES, SOFT
 from sparse_embed.experiments.core.run import Run
@@ -19,7 +17,7 @@ from sparse_embed.experiments.orchestration import cifar100_plan
 from sparse_embed.experiments.orchestration.cifar100_plan import SEEDS, TARGETS
 from sparse_embed.experiments.reporting import selection
 from sparse_embed.experiments.reporting.cifar100_table import in_table
-from sparse_embed.flags import app, training
+from sparse_embed.flags.options.train import preset_config
 from sparse_embed.flags.train_config import TrainConfig
 
 RESULTS = pathlib.Path(__file__).parents[3] / "results" / "cifar100"
@@ -42,17 +40,15 @@ def archive(tmp_path_factory):
     return folder
 
 
-def call(capfd, *arguments):
-    with flagsaver.flagsaver():
-        absl_flags.FLAGS(["cifar100", *arguments])
-        cifar100.main()
+def shown(capfd, *arguments):
+    call("reproduce", "--extent=cifar100", *arguments)
     return capfd.readouterr().out
 
 
 def test_trains_evaluates_and_reports_what_is_missing(archive, tmp_path, capfd):
     arguments = [f"--data_dir={archive}", f"--run_dir={tmp_path}"]
-    short = ["--steps=3", "--width=0.1", "--batch_size=50", "--validation=2", "--seed=7"]
-    first = call(capfd, *arguments, *short, "--only=fast_dense")
+    short = ["--train_flags=--steps=3,--width=0.1,--batch_size=50,--validation=2,--seed=7"]
+    first = shown(capfd, *arguments, *short, "--only=fast_dense")
     folder = tmp_path / "cifar100"
     done = json.loads((folder / "steps.json").read_text())
     assert list(done) == ["train cifar100 fast_dense", "evaluate cifar100 fast_dense"]
@@ -65,11 +61,12 @@ def test_trains_evaluates_and_reports_what_is_missing(archive, tmp_path, capfd):
     assert record["train_seconds"] > 0
     assert str(tmp_path) not in json.dumps(record)
 
-    again = call(capfd, *arguments, *short, "--only=fast_dense")
+    again = shown(capfd, *arguments, *short, "--only=fast_dense")
     assert json.loads((folder / "steps.json").read_text()) == done  # nothing was run
-    # Both print the same table, as does --report_only; precision is in percent, F is d.
+    # Both print the same table, as does the report; precision is in percent, F is d.
     assert first == again
-    assert call(capfd, "--report_only", f"--results={folder}") == first
+    call("report", "--table=cifar100", f"--run_dir={folder}")
+    assert capfd.readouterr().out == first
     rows = first.splitlines()
     assert rows[2].startswith("dense ")
     for paper, name in (("57.31", "precision_at_4_test"), ("56.95", "precision_at_16_test")):
@@ -98,16 +95,17 @@ def test_trains_evaluates_and_reports_what_is_missing(archive, tmp_path, capfd):
 
 def test_unknown_model_is_told_with_the_choices(archive, tmp_path, capfd):
     with pytest.raises(UsageError, match=r"--only=vgg: expected some of dense, .*fast_l1"):
-        call(capfd, f"--data_dir={archive}", f"--run_dir={tmp_path}", "--only=vgg")
+        shown(capfd, f"--data_dir={archive}", f"--run_dir={tmp_path}", "--only=vgg")
 
 
 def test_heads_are_trained_on_features_with_several_seeds(archive, tmp_path, capfd, monkeypatch):
     """Two seeds and targets, in place of three and four."""
     monkeypatch.setattr(cifar100_plan, "SEEDS", (0, 1))
     monkeypatch.setattr(cifar100_plan, "TARGETS", (2.0, 4.0))
-    short = ["--steps=3", "--width=0.1", "--batch_size=48", "--validation=2", "--warmup_steps=2"]
+    flags = "--steps=3,--width=0.1,--batch_size=48,--validation=2,--warmup_steps=2"
+    short = [f"--train_flags={flags}"]
     arguments = [f"--data_dir={archive}", f"--run_dir={tmp_path}", *short]
-    shown = call(capfd, *arguments, "--only=fast_soft_flops")
+    table = shown(capfd, *arguments, "--only=fast_soft_flops")
     found = records.load(tmp_path / "cifar100" / "records")
     heads = [record for record in found if record["model"] == "fast_soft_flops"]
     made = sorted((record["setting"]["target_flops"], record["seed"]) for record in heads)
@@ -121,7 +119,7 @@ def test_heads_are_trained_on_features_with_several_seeds(archive, tmp_path, cap
     group = in_table(found, SOFT, "flops")
     values = [100 * record["precision_at_4_test"] for record in group.records.values()]
     deviation = abs(values[0] - values[1]) / np.sqrt(2)
-    assert f"55.23 / {np.mean(values):.2f}±{deviation:.2f}" in shown
+    assert f"55.23 / {np.mean(values):.2f}±{deviation:.2f}" in table
 
 
 def test_validation_images_choose_the_best_within_the_papers_cost():
@@ -152,10 +150,7 @@ RECORDED = selection.load(RESULTS)
 @pytest.mark.parametrize("record", RECORDED, ids=lambda record: record["name"])
 def test_recorded_runs_are_those_of_the_presets(record):
     recorded = TrainConfig.from_dict(record["flags"]["train"]).identity
-    with flagsaver.flagsaver():
-        preset = f"--preset=cifar100_{record['model']}"
-        absl_flags.FLAGS(["train", *app.expand_presets([preset])])
-        expected = training.train_config().identity
+    expected = preset_config(f"cifar100_{record['model']}").identity
     free = {"warm_start", "seed", "target_flops"}  # arguments
     assert {name: recorded[name] for name in recorded.keys() - free} == {
         name: expected[name] for name in expected.keys() - free

@@ -1,5 +1,6 @@
 """Steps end once: killed in the middle, changed, failed."""
 
+import importlib
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import sys
 import time
 
 import pytest
+from helpers import options_of
 
 from sparse_embed.common.failures import DataError, Failure, MachineError
 from sparse_embed.experiments.orchestration import (
@@ -19,6 +21,7 @@ from sparse_embed.experiments.orchestration import (
     plans,
     steps,
 )
+from sparse_embed.flags import app
 
 # Three steps, of which the second waits for a file the first time it is run.
 DRIVER = """
@@ -282,13 +285,9 @@ def test_steps_of_every_plan_name_flags_that_exist(name, tmp_path):
     """Every script that a step runs knows the step's flags and takes their values."""
     found = all_plans(tmp_path)[name]
     assert len({step.name for step in found}) == len(found)
-    code = "import importlib\nfrom absl import flags\nfrom sparse_embed.flags import app\n"
     for step in found:
         module, *given = step.arguments[1:]
-        code += f"importlib.import_module({module!r})\n"
-        code += f"flags.FLAGS(['script', *app.expand_presets({given!r})])\n"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
+        app.parse(options_of(importlib.import_module(module)), given)  # raises
 
 
 def test_planning_leaves_no_trace_and_steps_come_after_what_they_need(tmp_path):

@@ -5,14 +5,12 @@ import shutil
 
 import numpy as np
 import pytest
-from absl import flags as absl_flags
-from absl.testing import flagsaver
+from helpers import call
 from matplotlib.collections import LineCollection, PolyCollection
 from PIL import Image
 from scipy import integrate, special
 
 from sparse_embed.common.failures import UsageError
-from sparse_embed.experiments import figure
 from sparse_embed.experiments.reporting import drawing, measures, selection, tables
 from sparse_embed.experiments.reporting.figures import (
     FIGURES,
@@ -329,20 +327,18 @@ def test_nothing_measured_is_said():
 def test_the_script_draws_what_there_are_records_of(
     recorded_run, cifar100_results, tmp_path, capsys
 ):
-    def call(*arguments):
-        with flagsaver.flagsaver():
-            absl_flags.FLAGS(["figure", *arguments])
-            figure.main()
+    def shown(*arguments):
+        call("report", *arguments)
         return capsys.readouterr().out
 
     folder = tmp_path / "run"
     shutil.copytree(recorded_run, folder, ignore=shutil.ignore_patterns("figures"))
-    output = call(f"--run_dir={folder}")
+    output = shown(f"--run_dir={folder}", "--figures=all")
     drawn = {path.stem for path in (folder / "figures").glob("*.svg")}
     assert drawn == set(FIGURES) - {"cifar100", "regularizers"}
     assert "cifar100: not drawn, this run has no record of CIFAR-100" in output
-    call(f"--run_dir={cifar100_results}", "--figures=cifar100")
+    shown(f"--run_dir={cifar100_results}", "--figures=cifar100")
     assert (cifar100_results / "figures" / "cifar100.png").exists()
     for name, message in (("tradeoff", "no record of timed"), ("pie", "expected some of")):
         with pytest.raises(UsageError, match=f"--figures={name}.*{message}"):
-            call(f"--run_dir={cifar100_results}", f"--figures={name}")
+            shown(f"--run_dir={cifar100_results}", f"--figures={name}")

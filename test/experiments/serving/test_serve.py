@@ -125,7 +125,7 @@ def reproduction(folder, folders):
 def test_the_demonstration_serves_a_reproduction(folders, tmp_path):
     folder = reproduction(tmp_path / "quick", folders)
     assert demo.find(folder).sparse.name == "lambda_30"
-    with started(f"--run_dir={folder}", "--noopen_page", script="demo") as (_, address):
+    with started(f"--run_dir={folder}") as (_, address):
         assert ask(address, "/info")["rerank_images"]
         assert len(ask(address, "/search/id/2?k=3&rerank=1")["results"]) == 3
 
@@ -137,8 +137,8 @@ def test_heads_and_bodies_of_answers_do_not_wait_for_each_other():
 
 
 def test_without_a_reproduction_the_demonstration_says_so(tmp_path):
-    command = [sys.executable, "-m", "sparse_embed.experiments.demo"]
+    command = [sys.executable, "-m", "sparse_embed.experiments.serve", "--run_dir=runs/none"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=300)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert "--run_dir=runs/reproduce/quick: expected what `make reproduce` leaves" in line
+    assert "--run_dir=runs/none: expected what `make reproduce` leaves" in line

@@ -12,8 +12,9 @@ import sys
 import keras
 import tensorflow as tf
 
+from sparse_embed.datasets.catalogue import DATASETS
 from sparse_embed.experiments.training.loop import train
-from sparse_embed.flags import training
+from sparse_embed.flags.options.train import preset_config
 from sparse_embed.flags.train_config import LoggingConfig
 
 BATCH = 16  # of all devices together
@@ -22,8 +23,8 @@ WIDTH = {"mobilefacenet": 0.25, "resnet101": 0.125}
 
 def narrowed(name, devices, images):
     """The preset as it is, but for narrow layers, few images, two steps and a warm-up of one."""
-    config = training.preset_config(name)
-    options = training.DATASETS["image_folder"].options(image_size=16)
+    config = preset_config(name)
+    options = DATASETS["image_folder"].options(image_size=16)
     return dataclasses.replace(
         config,
         data=dataclasses.replace(
@@ -59,7 +60,6 @@ class NoDropout(keras.layers.Layer):
 
 
 def main(output, devices, images, *names):
-    training.define()
     keras.layers.Dropout = NoDropout
     # Drawing and optimizing a graph for each device would take minutes.
     tf.config.run_functions_eagerly(True)

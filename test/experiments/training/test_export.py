@@ -31,7 +31,7 @@ def runs(vectors, tmp_path_factory):
     common = ["--dataset=dense_embeddings", f"--data_dir={vectors}", "--model=linear"]
     common += ["--steps=30", "--summary_every=10", "--batch_size=32", "--validation=8"]
     dense = ["--activation=none", "--regularizer=none", "--embedding_dim=4"]
-    sparse = ["--precision=mixed_float16", "--embedding_dim=16", "--saved_model"]
+    sparse = ["--precision=mixed_float16", "--embedding_dim=16", "--export=saved_model"]
     sparse += [f"--rerank_model_dir={folder / 'dense'}", "--evaluate_every=10"]
     script("train", *common, *dense, f"--model_dir={folder / 'dense'}")
     script("train", *common, *sparse, f"--model_dir={folder / 'sparse'}")
@@ -68,7 +68,7 @@ def test_saved_model_gives_the_embeddings_of_the_keras_file(runs, validation):
     np.testing.assert_allclose(found, expected, atol=1e-6)
     output = runs / "sparse.npz"
     flags = [f"--model_dir={runs / 'sparse'}", "--split=validation", f"--output={output}"]
-    script("embed", *flags, "--saved_model")
+    script("embed", *flags, "--encoder=saved_model")
     rows = embedding_files.load(output)
     np.testing.assert_allclose(rows.vectors.toarray(), expected, atol=1e-6)
     np.testing.assert_array_equal(rows.labels, validation[1])

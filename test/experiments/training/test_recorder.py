@@ -50,7 +50,7 @@ def on_train_batch_end(self, batch, logs=None):
     before(self, batch, logs)
 
 Recorder.on_train_batch_end = on_train_batch_end
-app.run(train.main)
+app.run(train.main, train.Options)
 """
 
 

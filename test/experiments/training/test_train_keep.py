@@ -4,12 +4,10 @@ import json
 
 import numpy as np
 import pytest
-from absl import flags as absl_flags
-from absl.testing import flagsaver
+from helpers import call
 
 from sparse_embed import losses, models
 from sparse_embed.common.failures import UsageError
-from sparse_embed.experiments import embed
 from sparse_embed.experiments.core import embedding_files
 from sparse_embed.experiments.core.run import Run
 from sparse_embed.experiments.training import recorder
@@ -39,9 +37,7 @@ def run(vectors, folder, keep=3):
 
 
 def run_embed(folder, *arguments):
-    with flagsaver.flagsaver():
-        absl_flags.FLAGS(["embed", f"--model_dir={folder}", *arguments])
-        embed.main()
+    call("embed", f"--model_dir={folder}", *arguments)
 
 
 @pytest.fixture(scope="module")

@@ -4,12 +4,10 @@ import dataclasses
 
 import numpy as np
 import pytest
-from absl import flags as absl_flags
-from absl.testing import flagsaver
+from helpers import call
 
 from sparse_embed import retrieval
 from sparse_embed.common.failures import UsageError
-from sparse_embed.experiments import embed
 from sparse_embed.experiments.core import embedding_files
 from sparse_embed.experiments.training.checks import check
 from sparse_embed.experiments.training.loop import train
@@ -45,16 +43,12 @@ def test_training_lowers_the_loss_and_codes_are_the_largest_dimensions(vectors, 
     record = train(config, tmp_path, LoggingConfig(summary_every=40)).record
     first, last = (record["curves"][i]["loss"] for i in (0, -1))
     assert last < 0.9 * first
-    with flagsaver.flagsaver():
-        absl_flags.FLAGS(
-            [
-                "embed",
-                f"--model_dir={tmp_path}",
-                f"--output={tmp_path / 'test.npy'}",
-                f"--codes_output={tmp_path / 'codes.npz'}",
-            ]
-        )
-        embed.main()
+    call(
+        "embed",
+        f"--model_dir={tmp_path}",
+        f"--output={tmp_path / 'test.npy'}",
+        f"--codes_output={tmp_path / 'codes.npz'}",
+    )
     dense, codes = (embedding_files.load(tmp_path / name) for name in ("test.npy", "codes.npz"))
     np.testing.assert_array_equal(codes.labels, dense.labels)
     largest = np.argsort(-dense.vectors, axis=1)[:, :2]
@@ -85,14 +79,10 @@ def test_codes_need_an_sdh_run(tmp_path):
     (tmp_path / "train.json").write_text(
         '{"config": {"objective": {"loss": "arcface"}, "model": {"activation": "none"}}}'
     )
-    with flagsaver.flagsaver():
-        absl_flags.FLAGS(
-            [
-                "embed",
-                f"--model_dir={tmp_path}",
-                f"--output={tmp_path / 'x.npy'}",
-                f"--codes_output={tmp_path / 'x.npz'}",
-            ]
+    with pytest.raises(UsageError, match=r"x\.npz: expected a run with --loss=sdh"):
+        call(
+            "embed",
+            f"--model_dir={tmp_path}",
+            f"--output={tmp_path / 'x.npy'}",
+            f"--codes_output={tmp_path / 'x.npz'}",
         )
-        with pytest.raises(UsageError, match=r"x\.npz: expected a run with --loss=sdh"):
-            embed.main()

@@ -14,10 +14,9 @@ from fuzz.choices import Choices
 from fuzz.mutations import Parts
 
 from sparse_embed.experiments.training.checks import check
-from sparse_embed.flags import app, training
-from sparse_embed.flags.evaluation import DATA_NAME, DISTRACTORS, ONLY, TIMED_QUERIES
-from sparse_embed.flags.output import MODEL_DIR, OUTPUT, RECORDS, RUN_DIR, USE_SAVED_MODEL
-from sparse_embed.flags.retrieval import THRESHOLD, K
+from sparse_embed.flags import app, config
+from sparse_embed.flags.options.evaluate import Megaface
+from sparse_embed.flags.options.train import Options
 
 ALLOWED = ()  # a script that ends, ends by itself: see `attempt`
 _VALUES = (
@@ -79,11 +78,16 @@ _WORDS += ("--flagfile", "--flagfile=/", "--flagfile=/dev/null", "--flagfile=abs
 _OF_ABSL = {"run_with_pdb", "pdb", "pdb_post_mortem", "use_cprofile_for_profiling", "profile_file"}
 _OF_ABSL |= {"run_with_profiling", "flagfile", "log_dir", "alsologtostderr", "only_check_args"}
 
-training.define()
-_DEFINED = (  # by being imported
-    *(DATA_NAME, DISTRACTORS, ONLY, TIMED_QUERIES, OUTPUT, RECORDS, RUN_DIR, USE_SAVED_MODEL),
-    *(K, THRESHOLD),
-)
+
+@dataclasses.dataclass(frozen=True)
+class Both:
+    """The flags of `train`, and some that have parsers of their own."""
+
+    train: Options = dataclasses.field(default_factory=Options)
+    search: Megaface = dataclasses.field(default_factory=Megaface)
+
+
+_NAMES = [field.name for field in config.all_fields(Both)]
 
 
 def seeds() -> list[Parts]:
@@ -96,12 +100,11 @@ def attempt(parts: Parts, folder: pathlib.Path) -> None:
     words = _command_line(Choices(parts))
     checked = []
 
-    def main() -> None:
-        config = training.train_config()
-        check(config)
-        if MODEL_DIR.value:
-            app.existing_path("model_dir", MODEL_DIR.value)
-        checked.append(config)
+    def main(options: Both) -> None:
+        check(options.train.config)
+        if options.train.model_dir:
+            app.existing_path("model_dir", options.train.model_dir)
+        checked.append(options.train.config)
 
     out = io.TextIOWrapper(io.BytesIO(), "utf-8")
     lines = io.TextIOWrapper(io.BytesIO(), "utf-8", "backslashreplace")
@@ -113,7 +116,7 @@ def attempt(parts: Parts, folder: pathlib.Path) -> None:
             contextlib.redirect_stdout(out),
             contextlib.redirect_stderr(lines),
         ):
-            app.run(main)
+            app.run(main, Both)
     except SystemExit as end:
         code = end.code
     finally:
@@ -129,12 +132,12 @@ def attempt(parts: Parts, folder: pathlib.Path) -> None:
         return
     assert code in (None, 0, 1), f"{words}: exit code {code}"
     assert code != 1 or _asks_for_help(words), f"{words}: exit code {code}, {said}"
-    for config in checked:
-        _check(config, words)
+    for made in checked:
+        _check(made, words)
 
 
 def _command_line(choice: Choices) -> list[str]:
-    names = sorted(name for name in flags.FLAGS if name not in _OF_ABSL)
+    names = sorted({*flags.FLAGS, *_NAMES} - _OF_ABSL)
     words = []
     for _ in range(choice.number(6)):
         kind = choice.number(8)

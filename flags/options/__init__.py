@@ -1,0 +1,1 @@
+"""The options of each script: its flags, and what a recipe gives it."""
