@@ -31,7 +31,7 @@ def option(
             is slow to import or grows.
         lower: smallest allowed number.
         upper: largest allowed number.
-        parser: reads the flag's text, an `absl.flags.ArgumentParser`; by default that of the type.
+        parser: reads the flag's text, one of absl's parsers; by default that of the type.
     """
     metadata = {"help": help, "choices": choices, "lower": lower, "upper": upper}
     metadata["parser"] = parser

@@ -93,7 +93,7 @@ def define(
                 continue
             if field.name not in into:
                 _define(field, into)
-            elif into[field.name].help != field.metadata["help"]:
+            elif not into[field.name].help.endswith(field.metadata["help"]):
                 raise ValueError(f"--{field.name}: two configs define it differently")
 
 

@@ -103,8 +103,9 @@ flags += ["--embedding_dim=16", "--width=0.03", "--batch_size=32", "--steps=1000
 flags += ["--summary_every=100", "--checkpoint_every=100", "--model_dir", folder / "run"]
 train = steps.script("train", ["train", *flags], [folder / "run" / "train.json"], 10)
 from sparse_embed.flags import app
+from sparse_embed.flags.options.sparsify import Options
 sys.argv = sys.argv[:1]
-app.run(lambda: steps.run_all([train], folder))
+app.run(lambda _: steps.run_all([train], folder), Options)
 """
 
 
