@@ -192,7 +192,7 @@ CASES = {
         (["--database={f}/cut.npz"], "cut.npz"),
         (["--database={f}/garbage.npz"], "garbage.npz"),
         (["--database={f}/short.npz"], "short.npz: expected 30 labels"),
-        (["--database={f}/nan.npz"], "nan.npz: expected finite"),
+        (["--database={f}/nan.npz"], "nan.npz: expected an embedding file"),
         (["--database={f}/sparse.npz", "--queries={f}/cut.npz"], "cut.npz"),
         (["--database={f}/sparse.npz", "--dense_database={f}/cut.npy"], "cut.npy"),
         (["--database={f}/sparse.npz", "--dense_database={f}/garbage.npy"], "garbage.npy"),
