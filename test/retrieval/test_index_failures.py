@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from sparse_embed.retrieval import Algorithm1, SparseIndex
+from sparse_embed.retrieval import Algorithm1, SparseIndex, index_file
 from sparse_embed.retrieval.index_file import IndexFileError
 
 HERE = pathlib.Path(__file__).parent
@@ -238,6 +238,24 @@ def test_rows_may_change_while_others_search_and_save(tmp_path):
     assert problems == []
     assert len(searches) >= 57
     assert_same(index.search(queries, 10), wanted[-1])
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        lambda state: state.blocks,
+        lambda state: state.id_arrays,
+        lambda state: list(index_file.parts(state)),  # which `b"".join` of a copy makes of them
+    ],
+)
+def test_views_of_a_snapshot_keep_its_memory(pieces):
+    index = SparseIndex.build(random_rows(500), ids=np.arange(500)[::-1])
+    views = pieces(index._index.snapshot())
+    content = [bytes(view) for view in views]
+    index.remove(np.arange(0, 500, 2))
+    index.compact()  # lets go of the memory
+    np.full(2**20, 255, np.uint8)
+    assert [bytes(view) for view in views] == content
 
 
 def test_rows_may_be_added_and_removed_by_several_threads():
