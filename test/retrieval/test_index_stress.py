@@ -43,9 +43,9 @@ class History:
     def __init__(self, version):
         self.versions, self.done = [version], 0
 
-    def change(self, after, call):
+    def change(self, after, call, *arguments):
         self.versions.append(after)  # from now on it may be seen
-        result = call()
+        result = call(*arguments)
         self.done = len(self.versions) - 1  # from now on it must be
         return result
 
@@ -67,10 +67,10 @@ class World:
         self.index = index
         self.histories = [History(rows[w::WRITERS]) for w in range(WRITERS)]
 
-    def during(self, call):
+    def during(self, call, *arguments, **named):
         """Calls; returns the result, and for each writer its versions meanwhile."""
         first = [history.done for history in self.histories]
-        result = call()
+        result = call(*arguments, **named)
         pairs = zip(self.histories, first, strict=True)
         versions = [history.versions[begin:] for history, begin in pairs]
         self.crowded += any(len(some) > 1 for some in versions)
@@ -156,8 +156,8 @@ def check_search(world, rng):
     index, k = world.seen_by(rng), int(rng.choice([1, 7, 50, world.ids + 9]))
     threshold = rng.choice([None, 1.0, 30.0, -5.0])
     how, visible = some_visible(world, rng)
-    call = lambda: index.search(ASKED, k, threshold, int(rng.integers(1, 5)), **how)
-    (scores, ids), versions = world.during(call)
+    threads = int(rng.integers(1, 5))
+    (scores, ids), versions = world.during(index.search, ASKED, k, threshold, threads, **how)
     queries = np.arange(QUERIES)[:, None] + np.zeros_like(ids)
     arguments = k, visible, -np.inf if threshold is None else threshold
     some = fitting(versions, queries, scores, ids)
@@ -168,8 +168,10 @@ def check_effort(world, rng):
     """With less effort rows may be missed; those that are found are right, and of one moment."""
     index, effort = world.seen_by(rng), rng.choice([0.2, 0.6, 0.9])
     how, visible = some_visible(world, rng)
-    call = lambda: index.search(ASKED, 9, 1.0, int(rng.integers(1, 5)), **how, effort=effort)
-    (scores, ids), versions = world.during(call)
+    threads = int(rng.integers(1, 5))
+    (scores, ids), versions = world.during(
+        index.search, ASKED, 9, 1.0, threads, **how, effort=effort
+    )
     queries = np.arange(QUERIES)[:, None] + np.zeros_like(ids)
     assert (scores[ids >= 0] >= 1).all()
     assert visible[ids[ids >= 0]].all()
@@ -181,21 +183,20 @@ def check_effort(world, rng):
 def check_range_search(world, rng):
     index, threshold = world.seen_by(rng), float(rng.choice([-5.0, 1.0, 30.0]))
     how, visible = some_visible(world, rng)
-    call = lambda: index.range_search(ASKED, threshold, int(rng.integers(1, 5)), **how)
-    found, versions = world.during(call)
+    threads = int(rng.integers(1, 5))
+    found, versions = world.during(index.range_search, ASKED, threshold, threads, **how)
     queries = np.repeat(np.arange(QUERIES), np.diff(found[0]))
     some = fitting(versions, queries, *found[1:])
     assert any_moment(some, lambda version: same(found, right_ranges(version, visible, threshold)))
 
 
 def check_counts(world, rng):
-    size, versions = world.during(lambda: len(world.index))
+    size, versions = world.during(len, world.index)
     assert any_moment(versions, lambda version: (version != NONE).sum() == size)
     ids, versions = world.during(lambda: world.index.ids)
     assert any_moment(versions, lambda version: same([np.flatnonzero(version != NONE)], [ids]))
-    flops, versions = world.during(lambda: world.index.flops(ASKED))
-    sums = lambda version: POSTINGS[:, version[version != NONE]].sum(axis=1)
-    assert any_moment(versions, lambda version: same([sums(version)], [flops]))
+    flops, versions = world.during(world.index.flops, ASKED)
+    assert any_moment(versions, lambda v: same([POSTINGS[:, v[v != NONE]].sum(axis=1)], [flops]))
     assert world.index.next_id == world.ids
 
 
@@ -230,13 +231,13 @@ def check_changed(index, version, rng):
 
 def check_copy(world, rng):
     duplicate = [copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))][rng.integers(3)]
-    made, versions = world.during(lambda: duplicate(world.index))
+    made, versions = world.during(duplicate, world.index)
     check_changed(made, check_whole(made, versions), rng)
 
 
 def check_file(world, rng):
     path = world.folder / f"{threading.get_ident()}.index"
-    _, versions = world.during(lambda: world.index.save(path))
+    _, versions = world.during(world.index.save, path)
     loaded = SparseIndex.load(path, mmap=bool(rng.integers(2)), verify=bool(rng.integers(2)))
     check_changed(loaded, check_whole(loaded, versions), rng)
 
@@ -244,7 +245,7 @@ def check_file(world, rng):
 def check_merged(world, rng):
     """The index is the other one, and goes on changing."""
     merged = SparseIndex(DIMS, block_rows=64)
-    _, versions = world.during(lambda: merged.merge(world.index, num_threads=2))
+    _, versions = world.during(merged.merge, world.index, num_threads=2)
     check_changed(merged, check_whole(merged, versions), rng)
 
 
@@ -304,14 +305,14 @@ def change(world, writer):
             rows, ids = ROWS[after[some]], some * WRITERS + writer
             if action == "merge":
                 other = SparseIndex.build(rows, ids)
-                history.change(after, lambda: world.index.merge(other, threads))
+                history.change(after, world.index.merge, other, threads)
             else:
-                given = history.change(after, lambda: world.index.add(rows, ids, threads))
+                given = history.change(after, world.index.add, rows, ids, threads)
                 assert same([given], [ids])
         elif action == "remove" and len(have) > len(now) // 3:
             some = rng.permutation(have)[:count]
             after[some] = NONE
-            removed = history.change(after, lambda: world.index.remove(some * WRITERS + writer))
+            removed = history.change(after, world.index.remove, some * WRITERS + writer)
             assert removed == len(some)
         elif action == "refused":
             ids = have[:2] * WRITERS + writer
