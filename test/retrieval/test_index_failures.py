@@ -184,7 +184,7 @@ def test_every_allocation_may_fail(tmp_path):
         [sys.executable, "-c", FAILING, shim, HERE, tmp_path / "x.index"],
         capture_output=True,
         text=True,
-        env={**os.environ, "LD_PRELOAD": str(shim)},
+        env={**os.environ, "LD_PRELOAD": f"{shim} {os.environ.get('LD_PRELOAD', '')}"},
         timeout=600,
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
