@@ -30,9 +30,9 @@ reports=$out/report
 rm -f "$reports".*
 # CPython itself keeps memory until it exits, so leaks are not looked for. Freed memory that is kept to
 # notice its use must be less than what the fuzzer allows a case. The allocator that fails comes before
-# that of the sanitizer. Reports go to files, as pytest would keep them and a child of a fork take its own
+# that of the sanitizer. SIGBUS is ours to handle. Reports go to files, as pytest would keep them and a child of a fork take its own
 # along.
-options="log_path=$PWD/$reports"
+options="handle_sigbus=0:log_path=$PWD/$reports"
 failed=0
 LD_PRELOAD="$(${CC:-gcc} -print-file-name=$library) $(${CXX:-g++} -print-file-name=libstdc++.so)" \
     ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=32:verify_asan_link_order=0:$options \
