@@ -7,20 +7,22 @@ set -eu
 cd "$(dirname "$0")/.."
 python=${PYTHON:-.venv/bin/python}
 sanitizer=${SANITIZER:-address,undefined}
-out=build/sanitize-$sanitizer
+out=build/sanitize-$(echo "$sanitizer" | tr , -)
 SPARSE_EMBED_CFLAGS="-fsanitize=$sanitizer -fno-sanitize-recover=all -fno-omit-frame-pointer -O1 -g" \
     "$python" setup.py --quiet build --build-base "$out" --build-lib "$out/lib"
-threaded="test/retrieval/test_index_failures.py test/retrieval/test_index_stress.py test/retrieval/test_threads.py
-    test/retrieval/test_mapped_files.py test/retrieval/test_index.py test/retrieval/test_cells.py"
+tests="test/retrieval/test_index_failures.py test/retrieval/test_index_stress.py test/retrieval/test_threads.py
+    test/retrieval/test_mapped_files.py test/retrieval/test_tuning.py test/retrieval/test_rerank.py"
 case $sanitizer in
 thread)
     library=libtsan.so
-    tests="$threaded test/retrieval/test_index_batches.py test/retrieval/test_tuning.py test/retrieval/test_rerank.py"
+    tests="$tests test/retrieval/test_index.py::test_concurrent_searches_on_one_index
+        test/retrieval/test_index.py::test_building_with_threads_gives_the_same_index
+        test/retrieval/test_sharded_index.py"
     ;;
 *)
     library=libasan.so
-    tests="$threaded test/retrieval/test_index_ids.py test/retrieval/test_index_file.py test/retrieval/test_tuning.py
-        test/retrieval/test_rerank.py
+    tests="$tests test/retrieval/test_index.py test/retrieval/test_index_ids.py test/retrieval/test_index_file.py
+        test/retrieval/test_cells.py
         test/fuzz/test_fuzz.py::test_damaged_input_is_refused_or_harmless[index_files]
         test/fuzz/test_fuzz.py::test_damaged_input_is_refused_or_harmless[queries]"
     ;;
@@ -32,7 +34,7 @@ rm -f "$reports".*
 # notice its use must be less than what the fuzzer allows a case. The allocator that fails comes before
 # that of the sanitizer. SIGBUS is ours to handle. Reports go to files, as pytest would keep them and a child of a fork take its own
 # along.
-options="handle_sigbus=0:log_path=$PWD/$reports"
+options="handle_sigbus=0:log_path='$PWD/$reports'"
 failed=0
 LD_PRELOAD="$(${CC:-gcc} -print-file-name=$library) $(${CXX:-g++} -print-file-name=libstdc++.so)" \
     ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=32:verify_asan_link_order=0:$options \
