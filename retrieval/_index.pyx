@@ -4,8 +4,7 @@
 
 import numpy as np
 
-from cpython.buffer cimport PyBUF_READ, PyBuffer_FillInfo
-from cpython.memoryview cimport PyMemoryView_FromMemory
+from cpython.buffer cimport PyBuffer_FillInfo
 
 from sparse_embed.common.failures import DataError
 
@@ -127,21 +126,29 @@ cdef class Mapping:
         PyBuffer_FillInfo(buffer, self, <void*>begin, self.mapping.get().size(), 1, flags)
 
 
-cdef bytes_at(const void* begin, uint64_t count):
-    """A view of memory; it must not be used longer than what owns the memory."""
-    if begin == NULL or count == 0:
-        return memoryview(b"")
-    return PyMemoryView_FromMemory(<char*>begin, count, PyBUF_READ)
+cdef class SnapshotBytes:
+    """Memory of a snapshot as a buffer, which keeps it for as long as anybody looks at it."""
+
+    cdef object owner
+    cdef const void* begin
+    cdef Py_ssize_t count
+
+    def __getbuffer__(self, Py_buffer* buffer, int flags):
+        PyBuffer_FillInfo(buffer, self, <void*>self.begin, self.count, 1, flags)
 
 
 cdef class Snapshot:
-    """What an index was at one moment; changes of the index do not change it.
-
-    Views of its memory are valid while this object is.
-    """
+    """What an index was at one moment; changes of the index do not change it."""
 
     cdef StatePointer state
     cdef readonly uint64_t dims
+
+    cdef view(self, const void* begin, uint64_t count):
+        cdef SnapshotBytes made = SnapshotBytes.__new__(SnapshotBytes)
+        made.owner = self
+        made.begin = begin if begin != NULL else <const char*>b""
+        made.count = count if begin != NULL else 0
+        return memoryview(made)
 
     @property
     def rows(self):
@@ -172,9 +179,9 @@ cdef class Snapshot:
         """Bytes of the ids by rank, the rows by rank and the ranks by row; empty if not needed."""
         cdef const Ids* ids = &self.state.get().ids
         return [
-            bytes_at(ids.sorted(), 8 * ids.size()),
-            bytes_at(ids.rows(), 4 * ids.size()),
-            bytes_at(ids.ranks(), 4 * ids.size()),
+            self.view(ids.sorted(), 8 * ids.size()),
+            self.view(ids.rows(), 4 * ids.size()),
+            self.view(ids.ranks(), 4 * ids.size()),
         ]
 
     @property
@@ -182,7 +189,7 @@ cdef class Snapshot:
         """The blocks' bytes."""
         cdef const State* state = self.state.get()
         return [
-            bytes_at(state.blocks.views[b].buffer, state.blocks.views[b].header.bytes)
+            self.view(state.blocks.views[b].buffer, state.blocks.views[b].header.bytes)
             for b in range(state.blocks.views.size())
         ]
 

@@ -250,7 +250,8 @@ class SparseIndex:
             forbidden: the rows that may not be found, instead of `allowed`.
             effort: the share of a query's weight, sum_j |q_j|, that decides which rows are scored.
                 Below 1 the lightest of its dimensions have no say in that, which is faster, and
-                rows may be missed; scores are exact all the same. `tune` measures how many.
+                rows may be missed; scores are exact all the same. `tune` measures how many. Which
+                ones depends on `num_threads` and on what was fast before, too.
 
         Returns:
             `(scores, ids)`, arrays (queries, k), best first, ties by lower id, unused places

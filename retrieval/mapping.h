@@ -22,6 +22,11 @@
 #include <system_error>
 #include <utility>
 
+#if defined(__SANITIZE_THREAD__)
+extern "C" void AnnotateIgnoreWritesBegin(const char*, int);
+extern "C" void AnnotateIgnoreWritesEnd(const char*, int);
+#endif
+
 namespace sparse_embed {
 
 // The file that was read is not what it was when it was opened.
@@ -64,8 +69,16 @@ class MappedRange {
       if (!inside || range->end_ != end) continue;  // the latter: it is being used again
       const uintptr_t page = address - address % uintptr_t(sysconf(_SC_PAGESIZE));
       range->lost_ = true;
-      return mmap(reinterpret_cast<void*>(page), end - page, PROT_READ,
-                  MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MAP_FAILED;
+#if defined(__SANITIZE_THREAD__)
+      // Others read these pages meanwhile, as they do while programs write to the file.
+      AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+#endif
+      const void* zeros = mmap(reinterpret_cast<void*>(page), end - page, PROT_READ,
+                               MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+#if defined(__SANITIZE_THREAD__)
+      AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
+#endif
+      return zeros != MAP_FAILED;
     }
     return false;
   }

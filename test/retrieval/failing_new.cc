@@ -18,6 +18,9 @@ void* operator new(std::size_t size) {
   if (!memory) throw std::bad_alloc();
   return memory;
 }
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+  return fails() ? nullptr : std::malloc(size ? size : 1);
+}
 void* operator new(std::size_t size, std::align_val_t alignment) {
   void* memory = fails() ? nullptr : std::aligned_alloc(std::size_t(alignment),
                                                         (size + std::size_t(alignment) - 1) /

@@ -1,5 +1,8 @@
 """Searches with less effort: what they return is right, and `tune` measures what they miss."""
 
+import copy
+import itertools
+
 import numpy as np
 import pytest
 import scipy.sparse
@@ -20,6 +23,11 @@ def clustered(rng, rows, dims=64, size=20, signed=False):
     if signed:
         x *= rng.choice([-1.0, 1.0], dims)
     return scipy.sparse.csr_array(rng.permutation(x).astype(np.float32))
+
+
+def assert_same(found, wanted):
+    for one, two in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(one, two)
 
 
 @pytest.fixture(params=[False, True])
@@ -67,13 +75,33 @@ def test_places_that_no_bound_fills_are_filled_exactly(way):
     np.testing.assert_array_equal(ids, [[0, -1, -1, -1, -1]])
 
 
-def test_filters_threads_and_batches_see_the_same_rows(data):
-    index, _, queries = data
+@pytest.mark.parametrize("way", ["cells", "accumulate"])  # "cheapest" goes by what was fast before
+def test_filters_threads_and_batches_see_the_same_rows(data, way):
+    index, csr, queries = data
     allowed = np.arange(0, 4000, 3)
-    for effort in (0.5, 0.8):
-        scores, ids = index.search(queries, 5, 0.1, allowed=allowed, effort=effort)
-        assert np.isin(ids, [*allowed, -1]).all()
-        assert (scores[ids >= 0] >= 0.1).all()
+    others = np.setdiff1d(np.arange(4000), allowed)
+    mask = np.isin(np.arange(4000), allowed)
+    left = copy.copy(index)
+    left.remove(others)
+    index._way = left._way = way
+    exact = algorithm1_search(csr[allowed], queries, 5, 0.1)[0]
+    products, missed = (queries @ csr.T).toarray(), 0
+    for effort in (0.3, 0.5, 0.8):
+        wanted = index.search(queries, 5, 0.1, allowed=allowed, effort=effort)
+        missed += (wanted[0] != exact).sum()
+        hows = ({"allowed": mask}, {"forbidden": others}, {"forbidden": ~mask})
+        for how, threads in itertools.product(hows, (1, 3, 7)):
+            assert_same(index.search(queries, 5, 0.1, threads, **how, effort=effort), wanted)
+        assert_same(left.search(queries, 5, 0.1, effort=effort), wanted)
+        for q in range(40):
+            query, found = queries[[q]], [part[q] for part in wanted]
+            alone = index.search(query, 5, 0.1, allowed=allowed, effort=effort)
+            assert_same([part[0] for part in alone], found)
+            # Threads that share a query may miss other rows than one that has it to itself.
+            scores, ids = index.search(query, 5, 0.1, 4, allowed=allowed, effort=effort)
+            assert mask[ids].all()
+            np.testing.assert_array_equal(scores[0], products[q, ids[0]])
+    assert missed > 0, "nothing was left out, so that all would see the same anyway"
 
 
 @pytest.mark.parametrize("recall", [0.5, 0.9, 0.99, 1.0])
