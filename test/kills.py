@@ -29,8 +29,8 @@ from collections.abc import Callable
 
 import numpy as np
 import scipy.sparse
-import tqdm
 
+from sparse_embed.common.progress import progress_bar
 from sparse_embed.retrieval import SparseIndex
 
 OUTPUT = tempfile.TemporaryFile()  # noqa: SIM115 - of all processes, open as long as we live
@@ -125,7 +125,7 @@ class Killer:
     def __init__(self, kills: int, seed: int, name: str = ""):
         self.left, self.ended = kills, 0
         self._random = random.Random(seed)
-        self._bar = tqdm.tqdm(total=kills, desc=name, unit=" kills")
+        self._bar = progress_bar(total=kills, desc=name, unit=" kills")
 
     def strike(self, work: Callable[[], object], folder: pathlib.Path, longest: float) -> bool:
         """Kills `work` within `longest` seconds after its first write; returns whether it did."""
