@@ -11,6 +11,7 @@ example. `ShardedIndex.open` searches the folder.
 from absl import flags
 
 from sparse_embed.common.failures import UsageError
+from sparse_embed.common.files import remove_abandoned
 from sparse_embed.experiments.evaluation import part_files
 from sparse_embed.flags import app
 from sparse_embed.flags.shards import INDEX_FOLDER, SHARDS
@@ -29,6 +30,7 @@ def main() -> None:
     paths = part_files.part_files("parts", _PARTS.value)
     folder = app.writable_folder("index_folder", INDEX_FOLDER.value)
     if (folder / shard_folder.MANIFEST).exists():
+        remove_abandoned(folder)  # of the call that made it, if it was killed in the very end
         raise UsageError(f"--index_folder={folder}: expected a folder without a sharded index")
     made = shard_folder.create(
         folder,

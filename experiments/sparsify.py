@@ -16,7 +16,7 @@ from absl import flags
 
 from sparse_embed.common.extras import require
 from sparse_embed.common.failures import UsageError
-from sparse_embed.common.files import user_path
+from sparse_embed.common.files import scratch_folder, user_path
 from sparse_embed.experiments.sparsifying import index_folder
 from sparse_embed.flags import app
 from sparse_embed.flags.output import OUTPUT
@@ -47,7 +47,8 @@ def main() -> None:
         require("sparsify with --compared_rows other than 0", "baselines", "faiss")
     output = user_path("output", OUTPUT.value, "a folder to make")
     if output.exists():
-        raise UsageError(f"--output={OUTPUT.value}: expected a folder that does not exist yet")
+        with scratch_folder(output):  # which the call that made it left, if killed in the very end
+            raise UsageError(f"--output={OUTPUT.value}: expected a folder that does not exist yet")
     app.writable_folder("output", str(output.parent))
     index_folder.make(
         dense,

@@ -84,6 +84,18 @@ def whole_run(tmp_path_factory):
     return folder
 
 
+def test_a_log_of_training_has_the_bar_and_nothing_else(vectors, tmp_path):
+    """No messages of TensorFlow and its libraries that are no errors."""
+    flags = ["--dataset=dense_embeddings", "--model=linear", "--embedding_dim=16", "--test=10"]
+    flags += ["--steps=40", "--warmup_steps=5", "--evaluate_every=20", "--checkpoint_every=20"]
+    process = start(f"--data_dir={vectors}", *flags, f"--model_dir={tmp_path / 'tiny'}")
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    (line,) = errors.split("\n")[:-1]
+    assert line.startswith("tiny: 100%|")
+    assert "\r" not in line
+
+
 def test_killed_run_ends_with_the_weights_of_an_undisturbed_one(whole_run, tmp_path):
     folder = tmp_path / "run"
     process = start(*GLYPHS, f"--model_dir={folder}")
