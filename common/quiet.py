@@ -8,8 +8,8 @@ import sys
 import tempfile
 from typing import Any
 
-# Python's warnings stay. Workers that train together also leave out errors of TensorFlow's C++ code,
-# which tell many times of the end of another worker; what matters comes as an exception, too.
+# Python's warnings stay. In workers that train together TensorFlow's C++ code would tell many times
+# of the end of another worker; that comes as an exception, too.
 _LEVEL = "3" if "TF_CONFIG" in os.environ else "2"
 
 

@@ -46,6 +46,8 @@ def train(config: TrainConfig, model_dir: pathlib.Path, log: LoggingConfig) -> R
     model_dir.mkdir(parents=True, exist_ok=True)
     optimization = config.optimization
     strategy = devices.set_up(config.distribution, optimization.seed)
+    last = model_dir / "checkpoints" / checkpoints.LAST
+    devices.check_agreement(strategy, config, checkpoints.steps_trained(last))
     # Only now: mistakes are reported at once, and nothing uses the devices before they are set up.
     from sparse_embed.experiments.evaluation.embedding import inference
     from sparse_embed.experiments.training.recorder import Intervals, Recorder
@@ -62,13 +64,11 @@ def train(config: TrainConfig, model_dir: pathlib.Path, log: LoggingConfig) -> R
     warn_of_collapse(config, part.num_classes)
     batch_size = optimization.batch_size * strategy.num_replicas_in_sync
     encoder, model = build(config, part.shape, part.num_classes, strategy)
-    last = model_dir / "checkpoints" / checkpoints.LAST
     with strategy.scope():
         start = checkpoints.restore(last, model)
         if start == 0 and config.model.warm_start is not None:
             earlier = load_encoder(encoder_path("warm_start", config.model.warm_start))
             copy_weights(earlier, encoder, config.model.warm_start_head)
-    devices.check_agreement(strategy, config, start)
     draw = functools.partial(part.training_batches, batch_size, optimization.seed)
     if optimization.examples_per_class > 1:
         draw = functools.partial(draw, pick=_class_groups(part, config))

@@ -7,10 +7,13 @@ that adapts lambda (TargetFlops), a momentum for each weight, and a batch norm w
 import json
 import os
 import pathlib
+import re
+import shutil
 import socket
 import subprocess
 import sys
 import zipfile
+from typing import NamedTuple
 
 import h5py
 import keras
@@ -84,21 +87,11 @@ def steps_saved(folder):
         return int(file.attrs["steps_trained"])
 
 
-@pytest.fixture(scope="module")
-def whole(vectors, tmp_path_factory):
-    """One device, and two workers that nobody disturbs, of which each has a folder of its own."""
-    folder = tmp_path_factory.mktemp("whole")
-    one = start(vectors, folder / "one", "--strategy=one_device", "--batch_size=32")
-    two = start_two(vectors, [folder / "chief", folder / "other"])
-    (folder / "output").write_text("".join(finish(process)[0] for process in (one, *two)))
-    return folder
-
-
-def disturbed_run(vectors, folder, victim, signal, step):
-    """Starts both workers, the victim is hit; returns what the other says as it ends."""
+def disturb(data, folder, victim, signal, step):
+    """Starts both workers, of which one is hit; returns what the other says as it ends."""
     scripts = [SCRIPT, SCRIPT]
     scripts[victim] = ["-c", VICTIM.format(signal=signal, step=step)]
-    workers = start_two(vectors, [folder, folder], scripts=scripts)
+    workers = start_two(data, [folder, folder], scripts=scripts)
     try:
         return finish(workers[1 - victim], code=4)[1]
     finally:
@@ -106,17 +99,33 @@ def disturbed_run(vectors, folder, victim, signal, step):
         workers[victim].communicate()
 
 
+class Runs(NamedTuple):
+    """Where the runs are, and what was said and saved when a worker was lost."""
+
+    one: pathlib.Path
+    chief: pathlib.Path
+    other: pathlib.Path
+    lost: pathlib.Path
+    outputs: list[str]
+    said: list[str]
+    saved: list[int]
+
+
 @pytest.fixture(scope="module")
-def disturbed(vectors, tmp_path_factory, whole):
-    """Loses one worker, then the chief; a third start ends. Returns what was said and saved."""
-    folder = tmp_path_factory.mktemp("disturbed") / "run"
-    said, saved = [], []
+def runs(vectors, tmp_path_factory):
+    """One device; two workers, each with a folder of its own; two that are lost in turn."""
+    folder = tmp_path_factory.mktemp("runs")
+    found = Runs(*(folder / name for name in ("one", "chief", "other", "lost")), [], [], [])
+    whole = [
+        start(vectors, found.one, "--strategy=one_device", "--batch_size=32"),
+        *start_two(vectors, [found.chief, found.other]),
+    ]
     for victim, signal, step in ((1, "SIGKILL", 13), (0, "SIGSTOP", 24)):
-        said.append(disturbed_run(vectors, folder, victim, signal, step))
-        saved.append(steps_saved(folder))
-    for worker in start_two(vectors, [folder, folder]):
-        finish(worker)
-    return folder, said, saved
+        found.said.append(disturb(vectors, found.lost, victim, signal, step))
+        found.saved.append(steps_saved(found.lost))
+    for process in (*start_two(vectors, [found.lost, found.lost]), *whole):
+        found.outputs.append(finish(process)[0])
+    return found
 
 
 def read_record(folder):
@@ -136,8 +145,14 @@ def read_state(folder):
     return found
 
 
-def test_losses_and_metrics_are_those_of_one_device(whole):
-    one, two = read_record(whole / "one"), read_record(whole / "chief")
+def assert_alike(got, expected, name=""):
+    # Beside what is relative: a shift before a batch norm has no gradient, only rounding.
+    allowed = 1e-4 * np.abs(expected).max() + 1e-6
+    np.testing.assert_allclose(got, expected, rtol=0, atol=allowed, err_msg=name)
+
+
+def test_losses_and_metrics_are_those_of_one_device(runs):
+    one, two = read_record(runs.one), read_record(runs.chief)
     assert (one["replicas"], two["replicas"]) == (1, 2)
     assert [row["step"] for row in two["curves"]] == [10, 20, 30]
     timed = ("seconds", "images_per_second")
@@ -148,62 +163,61 @@ def test_losses_and_metrics_are_those_of_one_device(whole):
     assert one["curves"][-1]["penalty_loss"] > 0.5  # lambda * penalty: large enough to tell
 
 
-def test_all_state_is_that_of_one_device(whole):
-    one, two = read_state(whole / "one"), read_state(whole / "chief")
+def test_all_state_is_that_of_one_device(runs):
+    one, two = read_state(runs.one), read_state(runs.chief)
     assert one.keys() == two.keys()
     for path, expected in one.items():
-        # Beside it: a shift before a batch norm has no gradient, only rounding.
-        allowed = 1e-4 * np.abs(expected).max() + 1e-6
-        np.testing.assert_allclose(two[path], expected, rtol=0, atol=allowed, err_msg=path)
+        assert_alike(two[path], expected, path)
 
 
-def test_the_saved_encoder_is_that_of_one_device(whole):
+def test_the_saved_encoder_is_that_of_one_device(runs):
     architectures, weights = [], []
-    for name in ("one", "chief"):
-        path = whole / name / "encoder.keras"
+    for path in (runs.one / "encoder.keras", runs.chief / "encoder.keras"):
         with zipfile.ZipFile(path) as archive:
-            architectures.append(json.loads(archive.read("config.json")))
+            # Without numbers that only tell the objects of one process apart.
+            config = re.sub(rb'"shared_object_id": \d+', b"", archive.read("config.json"))
+            architectures.append(config)
         weights.append(keras.models.load_model(path).get_weights())
     assert architectures[0] == architectures[1]
     for got, expected in zip(*weights, strict=True):
-        np.testing.assert_allclose(got, expected, rtol=0, atol=1e-5)
+        assert_alike(got, expected)
 
 
-def test_only_the_chief_writes_and_both_have_its_weights(whole):
-    assert list((whole / "other").iterdir()) == []
-    crc = read_record(whole / "chief")["weights_crc32"]
-    assert (whole / "output").read_text().count(f"weights {crc}") == 2
+def test_only_the_chief_writes_and_both_have_its_weights(runs):
+    assert list(runs.other.iterdir()) == []
+    crc = read_record(runs.chief)["weights_crc32"]
+    assert all(f"weights {crc}" in output for output in runs.outputs[-2:])
 
 
-def test_a_run_that_lost_workers_ends_with_the_weights_of_an_undisturbed_one(whole, disturbed):
-    folder, _, saved = disturbed
-    assert saved == [10, 20]
-    expected, found = read_record(whole / "chief"), read_record(folder)
+def test_a_run_that_lost_workers_ends_with_the_weights_of_an_undisturbed_one(runs):
+    assert runs.saved == [10, 20]
+    expected, found = read_record(runs.chief), read_record(runs.lost)
     assert found["weights_crc32"] == expected["weights_crc32"]
     losses = [[row["loss"] for row in record["curves"]] for record in (expected, found)]
     assert losses[0] == losses[1]
-    before, after = read_state(whole / "chief"), read_state(folder)
+    before, after = read_state(runs.chief), read_state(runs.lost)
     assert before.keys() == after.keys()
     for path, values in before.items():
         np.testing.assert_array_equal(after[path], values, err_msg=path)
 
 
 @pytest.mark.parametrize("which", [0, 1], ids=["worker killed", "chief silent"])
-def test_the_survivor_says_so_in_one_line(disturbed, which):
-    lines = disturbed[1][which].replace("\r", "\n").splitlines()
-    (line,) = [line for line in lines if line.strip() and "step/s" not in line]
-    assert line.startswith("train: lost another worker")
-    assert "start all workers again with the same flags" in line
+def test_the_survivor_says_so_in_one_line(runs, which):
+    lines = runs.said[which].replace("\r", "\n").splitlines()
+    said = [line for line in lines if line.strip() and "%|" not in line]  # nor the progress bar
+    assert len(said) == 1, said
+    assert said[0].startswith("train: lost another worker")
+    assert "start all workers again with the same flags" in said[0]
 
 
-def test_workers_that_see_other_checkpoints_refuse_to_go_on(vectors, disturbed, tmp_path):
-    folder = disturbed[0]
-    copy = tmp_path / "copy"
-    (copy / "checkpoints").mkdir(parents=True)
-    last = pathlib.Path("checkpoints", "last.weights.h5")
-    (copy / last).write_bytes((folder / last).read_bytes())
-    for worker in start_two(vectors, [copy, tmp_path / "new"]):
-        assert "find checkpoints of steps 30, 0: expected a --model_dir" in finish(worker, 2)[1]
+def test_workers_that_see_other_checkpoints_refuse_to_go_on(vectors, runs, tmp_path):
+    (tmp_path / "copy").mkdir()
+    shutil.copytree(runs.lost / "checkpoints", tmp_path / "copy" / "checkpoints")
+    workers = start_two(vectors, [tmp_path / "copy", tmp_path / "new"])
+    errors = [worker.communicate(timeout=240)[1] for worker in workers]
+    # The first to end can take the other's half of the answer with it.
+    assert {worker.returncode for worker in workers} in ({2}, {2, 4}), errors
+    assert "find checkpoints of steps 30, 0: expected a --model_dir" in "".join(errors)
 
 
 @pytest.mark.parametrize(
@@ -217,11 +231,13 @@ def test_workers_that_see_other_checkpoints_refuse_to_go_on(vectors, disturbed, 
         '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": -1}}',
         '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": "0"}}',
         '{"cluster": {"worker": ["a:1"]}, "task": {"type": "chief", "index": 0}}',
-        '{"cluster": {"worker": ["a:1"], "chief": ["b:1"]}, "task": {"type": "worker", "index": 0}}',
+        '{"cluster": {"worker": ["a:1"], "ps": ["b:1"]}, "task": {"type": "worker", "index": 0}}',
     ],
 )
 def test_an_environment_that_names_no_worker_is_refused(monkeypatch, value):
     monkeypatch.setenv("TF_CONFIG", value)
-    with pytest.raises(UsageError, match="--strategy=multi_worker with TF_CONFIG='.*expected JSON"):
+    with pytest.raises(
+        UsageError, match=r"--strategy=multi_worker with TF_CONFIG='.*expected JSON"
+    ):
         devices.place(DistributionConfig("multi_worker"))
     assert devices.place(DistributionConfig()) == 0  # it is not read, and this process writes
