@@ -79,7 +79,9 @@ def place(config: DistributionConfig) -> int:
     return task["index"]
 
 
-def check_agreement(strategy: "tf.distribute.Strategy", config: TrainConfig, start: int) -> None:
+def check_agreement(
+    strategy: "tf.distribute.Strategy", config: TrainConfig, summary_every: int, start: int
+) -> None:
     """Refuses workers with other flags, or that would begin at another step, than the others.
 
     They would learn something else, or wait for each other for ever.
@@ -87,13 +89,14 @@ def check_agreement(strategy: "tf.distribute.Strategy", config: TrainConfig, sta
     Args:
         strategy: what joins the workers.
         config: the flags of this worker.
+        summary_every: steps until this worker adds up the metrics, which all do together.
         start: number of steps in the checkpoint that this worker sees.
     """
     import tensorflow as tf
 
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return
-    flags = zlib.crc32(json.dumps(config.identity, sort_keys=True).encode())
+    flags = zlib.crc32(json.dumps([config.identity, summary_every], sort_keys=True).encode())
 
     def gather() -> tf.Tensor:
         mine = tf.constant([[start, flags]], tf.int64)
@@ -124,8 +127,8 @@ def losing_workers(config: DistributionConfig) -> Iterator[None]:
     try:
         yield
     except tf.errors.OpError as error:
-        lost = (tf.errors.UnavailableError, tf.errors.DeadlineExceededError)
-        if not isinstance(error, lost) and "Collective ops is aborted" not in error.message:
+        broken = tf.errors.UnavailableError | tf.errors.AbortedError | tf.errors.CancelledError
+        if not isinstance(error, broken | tf.errors.DeadlineExceededError):
             raise
         raise MachineError(
             "lost another worker, which says itself why if it can. What was saved is kept; start "

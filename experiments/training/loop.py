@@ -47,7 +47,8 @@ def train(config: TrainConfig, model_dir: pathlib.Path, log: LoggingConfig) -> R
     optimization = config.optimization
     strategy = devices.set_up(config.distribution, optimization.seed)
     last = model_dir / "checkpoints" / checkpoints.LAST
-    devices.check_agreement(strategy, config, checkpoints.steps_trained(last))
+    saved = checkpoints.steps_trained(last)
+    devices.check_agreement(strategy, config, log.summary_every, saved)
     # Only now: mistakes are reported at once, and nothing uses the devices before they are set up.
     from sparse_embed.experiments.evaluation.embedding import inference
     from sparse_embed.experiments.training.recorder import Intervals, Recorder
