@@ -8,7 +8,7 @@
 # make test-minimum  the tests with the oldest versions of our dependencies that we support
 # make sanitize      the tests of the search engine under AddressSanitizer and UBSan; with
 #                    SANITIZER=thread those that use threads, under ThreadSanitizer
-# make kill          kills `save` and the scripts at 200 random moments: nothing may be lost
+# make kill          kills `save` and the scripts at 275 random moments: nothing may be lost
 # make mutants       puts 60 small faults into the code: a test must find each
 # make fuzz          damaged files and odd queries, for FUZZ_SECONDS (default 1200)
 # make lint          ruff and mypy

@@ -109,6 +109,16 @@ def scratch_folder(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
         os.close(lock)
 
 
+def remove_abandoned(folder: pathlib.Path) -> None:
+    """Removes what killed writers of files in a folder left there; waits for those that live.
+
+    For folders whose files are not written again once they are there.
+    """
+    for left in folder.glob(".*.writing"):
+        with scratch_folder(folder / left.name[1:].removesuffix(".writing")):
+            pass
+
+
 def unfinished(path: pathlib.Path) -> pathlib.Path:
     """Returns where `atomic_path` writes the file before it takes its place."""
     return path.parent / f".{path.name}.writing" / path.name

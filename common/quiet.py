@@ -8,7 +8,9 @@ import sys
 import tempfile
 from typing import Any
 
-_LEVEL = "2"  # warnings stay
+# Python's warnings stay. In workers that train together TensorFlow's C++ code would tell many times
+# of the end of another worker; that comes as an exception, too.
+_LEVEL = "3" if "TF_CONFIG" in os.environ else "2"
 
 
 def quiet_tensorflow() -> None:

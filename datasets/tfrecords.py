@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from sparse_embed.common.checks import check_number
 from sparse_embed.common.failures import DataError
-from sparse_embed.common.files import atomic_path
+from sparse_embed.common.files import atomic_path, remove_abandoned
 from sparse_embed.common.progress import progress_bar
 from sparse_embed.common.reading import read_json, reading
 from sparse_embed.datasets.encoded_images import EncodedImages, decode_image
@@ -380,6 +380,7 @@ def _serialize(image: bytes, label: int) -> bytes:
 
 def _start(folder: pathlib.Path, plan: dict[str, Any]) -> None:
     """Writes the plan, or checks that an earlier run had the same one."""
+    remove_abandoned(folder)
     earlier = _manifest(folder)
     if earlier is None:
         _save(folder, plan)

@@ -21,6 +21,7 @@ example. `ShardedIndex.open` searches the folder.
 import numpy as np
 
 from sparse_embed.common.failures import Failure, UsageError
+from sparse_embed.common.files import remove_abandoned
 from sparse_embed.experiments.core import part_files
 from sparse_embed.experiments.exporting.pgvector import PgVector
 from sparse_embed.experiments.exporting.qdrant import open_qdrant
@@ -71,6 +72,7 @@ def _build_shards(options: Shards) -> None:
     paths = part_files.part_files("source", options.source)
     folder = app.writable_folder("index_folder", options.index_folder)
     if (folder / shard_folder.MANIFEST).exists():
+        remove_abandoned(folder)  # of the call that made it, if it was killed in the very end
         raise UsageError(f"--index_folder={folder}: expected a folder without a sharded index")
     made = shard_folder.create(
         folder,

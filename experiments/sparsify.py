@@ -14,7 +14,7 @@ needed; those that are learned from, and the index, are in memory. To compare ta
 
 from sparse_embed.common.extras import require
 from sparse_embed.common.failures import UsageError
-from sparse_embed.common.files import user_path
+from sparse_embed.common.files import scratch_folder, user_path
 from sparse_embed.experiments.evaluation import index_folder
 from sparse_embed.flags import app
 from sparse_embed.flags.options.sparsify import Options
@@ -34,7 +34,10 @@ def main(options: Options) -> None:
         require("sparsify with --compared_rows other than 0", "baselines", "faiss")
     output = user_path("output", options.output, "a folder to make")
     if output.exists():
-        raise UsageError(f"--output={options.output}: expected a folder that does not exist yet")
+        with scratch_folder(output):  # which the call that made it left, if killed in the very end
+            raise UsageError(
+                f"--output={options.output}: expected a folder that does not exist yet"
+            )
     app.writable_folder("output", str(output.parent))
     index_folder.make(
         dense,

@@ -9,7 +9,8 @@ Writes to --model_dir the encoder (`encoder.keras`, which returns unit-norm embe
 TensorBoard events. --export=saved_model,litert also writes the encoder in these formats, and
 compares them (see `export_encoder`). A run that was killed resumes from its last checkpoint when it
 is started again with the same flags; Ctrl-C and SIGTERM save one first. Exit codes: 2 for a mistake
-in the flags, 3 for a run that a guard stopped, 130 and 143 for one that a signal stopped.
+in the flags, 3 for a run that a guard stopped, 4 for one whose machine gave out, or another worker,
+130 and 143 for one that a signal stopped.
 """
 
 import math
@@ -35,14 +36,15 @@ def main(options: Options) -> None:
     if any(name.startswith("litert") for name in options.export):
         require("--export", "litert", "ai_edge_litert")  # now, not after hours of training
     model_dir = app.writable_folder("model_dir", options.model_dir)
-    run = train(config, model_dir, options.logging)
+    with devices.losing_workers(config.distribution):
+        run = train(config, model_dir, options.logging)
     if config.objective.reg_path is not None:
         rows = {row["step"]: row for row in run.record["curves"]}
         for weight, end in zip(config.objective.weights, config.ends, strict=True):
             metrics = {name: rows[end].get(name, math.nan) for name in PATH_METRICS}
             text = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
             print(f"{snapshot_folder(model_dir, weight)}: {text}")
-    if options.export and devices.is_chief():
+    if options.export and devices.place(config.distribution) == 0:
         print(table(export_and_verify(run, list(options.export))))
     seconds, crc = run.record["seconds"], run.record["weights_crc32"]
     print(f"{run.encoder_file}: trained in {seconds:.0f} s, weights {crc}")

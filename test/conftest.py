@@ -10,6 +10,7 @@ LONGEST = (
     "test_replicas.py",
     "test_kills.py",
     "test_train.py",
+    "test_multi_worker.py",
 )
 
 

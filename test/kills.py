@@ -3,15 +3,18 @@ r"""Kills with SIGKILL at random moments, and checks that nothing that was finis
     make kill                                   # 100 kills of `save`, 25 of each script
     python test/kills.py --seed=1 train=100     # only these
 
-The victims are the real ones: `SparseIndex.save` and the scripts embed, prepare_data, train and
-reproduce (quick). Each is killed at a random moment after its first write, and called again. After
-each kill what was finished before is still there, whole; after the next call that ends, results
-are those of a call that was never disturbed, and no temporary file is left.
+The victims are the real ones: `SparseIndex.save` and the scripts embed, embed_parts (without Ray),
+prepare_data, build_shards, sparsify, train and reproduce (quick). Each is killed at a random moment
+after its first write, and called again. After each kill what was finished before is still there,
+whole; after the next call that ends, results are those of a call that was never disturbed, and no
+temporary file is left.
 """
 
 import argparse
 import contextlib
 import hashlib
+import io
+import itertools
 import json
 import os
 import pathlib
@@ -21,12 +24,13 @@ import signal
 import sys
 import tempfile
 import time
+import zipfile
 from collections.abc import Callable
 
 import numpy as np
 import scipy.sparse
-import tqdm
 
+from sparse_embed.common.progress import progress_bar
 from sparse_embed.retrieval import SparseIndex
 
 OUTPUT = tempfile.TemporaryFile()  # noqa: SIM115 - of all processes, open as long as we live
@@ -92,6 +96,12 @@ def finish(work: Callable[[], object]) -> None:
     check_ending(status)
 
 
+def refuse(work: Callable[[], object]) -> None:
+    """Runs `work` to its end, which must be that of a script whose output is there already."""
+    _, status = os.waitpid(start(work), 0)
+    assert os.waitstatus_to_exitcode(status) == 2
+
+
 def writing_seconds(work: Callable[[], object], folder: pathlib.Path) -> float:
     """Runs `work` to its end; returns the time from its first write to its last."""
     changes, now, child = [], listing(folder), start(work)
@@ -115,7 +125,7 @@ class Killer:
     def __init__(self, kills: int, seed: int, name: str = ""):
         self.left, self.ended = kills, 0
         self._random = random.Random(seed)
-        self._bar = tqdm.tqdm(total=kills, desc=name, unit=" kills")
+        self._bar = progress_bar(total=kills, desc=name, unit=" kills")
 
     def strike(self, work: Callable[[], object], folder: pathlib.Path, longest: float) -> bool:
         """Kills `work` within `longest` seconds after its first write; returns whether it did."""
@@ -226,6 +236,141 @@ def kill_embed(folder: pathlib.Path, killer: Killer) -> None:
                 check_tidy(folder)
 
 
+def kill_embed_parts(folder: pathlib.Path, killer: Killer) -> None:
+    """Each folder of parts, sparse or dense, is killed again and again until it is whole."""
+    from sparse_embed.experiments.evaluation import embedding_files
+
+    flags = [*train_flags(folder, 40, 40_000), "--test=20", "--steps=2", "--embedding_dim=256"]
+    dense = ["--activation=none", "--regularizer=none"]
+    for suffix, more in ((".npz", []), (".npy", dense)):
+        run = folder / f"run{suffix}"
+        finish(script("train", *flags, *more, f"--model_dir={run}"))
+
+        def work(target: pathlib.Path, run: pathlib.Path = run) -> Callable[[], object]:
+            parts = [f"--parts_dir={target}", "--part_examples=512", "--workers=0"]  # without Ray
+            return script("embed_parts", f"--model_dir={run}", "--split=test", *parts)
+
+        def content(target: pathlib.Path, suffix: str = suffix) -> dict[str, str]:
+            found = {}
+            last = suffix if suffix == ".npz" else ".json"  # of a part's files to get its name
+            for path in target.glob(f"part-?????{last}"):
+                part = embedding_files.load(path.with_suffix(suffix))
+                vectors = part.vectors.data if part.is_sparse else part.vectors
+                found[path.name] = digest(vectors, part.labels)
+            return found
+
+        whole = folder / f"whole{suffix}"
+        whole.mkdir()
+        longest = writing_seconds(work(whole), whole)
+        expected = content(whole)
+        assert len(expected) == 40
+        names = {path.name for path in whole.iterdir()}
+        wanted = killer.left // 2 if suffix == ".npz" else 0
+        while killer.left > wanted:
+            target = folder / f"parts{killer.ended}{suffix}"
+            target.mkdir()
+            finished: dict[str, str] = {}
+            killed = True
+            while killed:
+                killed = killer.strike(work(target), target, longest / 2)
+                now = content(target)
+                assert finished.items() <= now.items() <= expected.items()
+                finished = now
+            assert finished == expected
+            check_tidy(target)
+            assert {path.name for path in target.iterdir()} == names
+
+
+def kill_build_shards(folder: pathlib.Path, killer: Killer) -> None:
+    """Each folder of shards is killed again and again until it is whole."""
+    from sparse_embed.experiments.evaluation import embedding_files
+    from sparse_embed.retrieval import shard_folder
+
+    parts = folder / "parts"
+    parts.mkdir()
+    random_state = np.random.default_rng(0)
+    for number in range(8):
+        rows = scipy.sparse.random_array(
+            (6_000, 512), density=0.04, format="csr", dtype=np.float32, rng=random_state
+        )
+        part = embedding_files.Embeddings(rows, np.zeros(6_000, np.int32), {})
+        embedding_files.save(parts / f"part-{number:05}.npz", part)
+
+    def work(target: pathlib.Path) -> Callable[[], object]:
+        flags = ["--to=shards", f"--source={parts}", f"--index_folder={target}", "--shards=6"]
+        return script("export_index", *flags)
+
+    def content(target: pathlib.Path) -> dict[str, str]:
+        return {
+            path.name: digest(np.fromfile(path, np.uint8))
+            for path in target.iterdir()
+            if path.suffix in (".index", ".json")
+        }
+
+    whole = folder / "whole"
+    whole.mkdir()
+    longest = writing_seconds(work(whole), whole)
+    expected = content(whole)
+    assert len(expected) == 7
+    for number in itertools.count():
+        if not killer.left:
+            break
+        target = folder / f"shards{number}"
+        target.mkdir()
+        while not (target / shard_folder.MANIFEST).exists():
+            killer.strike(work(target), target, longest)
+            assert content(target).items() <= expected.items()
+        refuse(work(target))
+        assert content(target) == expected
+        check_tidy(target)
+
+
+def kill_sparsify(folder: pathlib.Path, killer: Killer) -> None:
+    """Each folder of an index is killed again and again until it is there, which it is whole."""
+    import h5py
+
+    random_state = np.random.default_rng(0)
+    np.save(folder / "rows.npy", random_state.normal(size=(2_000, 24)).astype(np.float32))
+
+    def work(output: pathlib.Path) -> Callable[[], object]:
+        sizes = ["--code_dim=64", "--learning_steps=20", "--compared_rows=500"]
+        return script(
+            "sparsify", f"--embeddings={folder / 'rows.npy'}", f"--output={output}", *sizes
+        )
+
+    def content(output: pathlib.Path) -> dict[str, str]:
+        record = json.loads((output / "record.json").read_text())
+        found = {name: str(record[name]) for name in ("rows", "nonzeros", "flops_per_row")}
+        found["index"] = digest(np.fromfile(output / "codes.index", np.uint8))
+        with (
+            zipfile.ZipFile(output / "sparsifier.keras") as file,
+            h5py.File(io.BytesIO(file.read("model.weights.h5"))) as weights,
+        ):
+            arrays: list[np.ndarray] = []
+            weights.visititems(
+                lambda _, item: arrays.append(item[()]) if isinstance(item, h5py.Dataset) else None
+            )
+            found["encoder"] = digest(*arrays)
+        return found
+
+    whole = folder / "whole" / "index"
+    whole.parent.mkdir()
+    longest = writing_seconds(work(whole), whole.parent)
+    expected, names = content(whole), {path.name for path in whole.iterdir()}
+    for number in itertools.count():
+        if not killer.left:
+            break
+        output = folder / f"made{number}" / "index"
+        output.parent.mkdir()
+        while not output.exists():
+            killer.strike(work(output), output.parent, longest)
+        assert content(output) == expected
+        refuse(work(output))
+        assert content(output) == expected
+        assert {path.name for path in output.iterdir()} == names
+        check_tidy(output.parent)
+
+
 def kill_prepare_data(folder: pathlib.Path, killer: Killer) -> None:
     """Each conversion is killed again and again until it ends."""
     import PIL.Image
@@ -321,7 +466,10 @@ def kill_reproduce(folder: pathlib.Path, killer: Killer) -> None:
 VICTIMS = {
     "save": (100, kill_save),
     "embed": (25, kill_embed),
+    "embed_parts": (25, kill_embed_parts),
     "prepare_data": (25, kill_prepare_data),
+    "build_shards": (25, kill_build_shards),
+    "sparsify": (25, kill_sparsify),
     "train": (25, kill_train),
     "reproduce": (25, kill_reproduce),
 }

@@ -172,6 +172,8 @@ def find_commands():
     for block in find_blocks("sh"):
         for line in block.text.replace("\\\n", " ").splitlines():
             parts = line.partition("#")[0].split("&&")
+            # Without variables of the environment, which may stand before a command.
+            parts = [re.sub(r"^\s*([A-Z_]+=('[^']*'|\S+)\s+)*", "", part) for part in parts]
             found += [(block.page, shlex.split(part)) for part in parts if part.strip()]
     return found
 

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from sparse_embed.common.failures import DataError, Failure, UsageError
-from sparse_embed.common.files import atomic_path
+from sparse_embed.common.files import atomic_path, remove_abandoned
 from sparse_embed.common.reading import read_json
 from sparse_embed.experiments.core import embedding_files
 from sparse_embed.experiments.core.embedding_files import Embeddings
@@ -147,6 +147,8 @@ class Parts:
                     f"--parts_dir={self.work.output}: expected an empty folder, or one of the same "
                     f"run and setting: it holds parts of another {', '.join(unlike)}"
                 )
+            # Before it is asked which parts are there: some files of one may be among them.
+            remove_abandoned(self.work.output)
             return
         self.work.output.mkdir(parents=True, exist_ok=True)
         if self.inputs:

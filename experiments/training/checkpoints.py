@@ -23,6 +23,7 @@ LAST = "last.weights.h5"
 BEST = "best.weights.h5"
 _STEPS = "steps_trained"
 _INTERVAL = "interval"
+_EXPECTED = "a checkpoint of this run (without the file it starts from step 0)"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,17 +61,24 @@ def save(
                     group[str(number)] = value
 
 
-def restore(path: pathlib.Path, model: "keras.Model") -> int:
-    """Restores the state if the file exists; returns the number of steps trained so far."""
+def steps_trained(path: pathlib.Path) -> int:
+    """Returns the number of steps trained before the checkpoint; 0 if there is none."""
     import h5py
 
     if not path.exists():
         return 0
+    with reading(path, _EXPECTED), h5py.File(path) as file:
+        return check_number(_STEPS, int(file.attrs[_STEPS]), minimum=0)
+
+
+def restore(path: pathlib.Path, model: "keras.Model") -> int:
+    """Restores the state if the file exists; returns the number of steps trained so far."""
+    if not path.exists():
+        return 0
     model.optimizer.build(model.trainable_variables)
-    with reading(path, "a checkpoint of this run (without the file it starts from step 0)"):
+    with reading(path, _EXPECTED):
         model.load_weights(path)
-        with h5py.File(path) as file:
-            return check_number(_STEPS, int(file.attrs[_STEPS]), minimum=0)
+    return steps_trained(path)
 
 
 def restore_interval(path: pathlib.Path) -> Interval | None:

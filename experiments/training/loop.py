@@ -37,8 +37,8 @@ def train(config: TrainConfig, model_dir: pathlib.Path, log: LoggingConfig) -> R
 
     A run that has ended is left as it is.
     """
-    if devices.is_chief():
-        check_same_experiment(model_dir, config)
+    chief = devices.place(config.distribution) == 0
+    check_same_experiment(model_dir, config)
     if (model_dir / RECORD).exists():
         return Run.open(model_dir)
     rerank = (
@@ -47,6 +47,9 @@ def train(config: TrainConfig, model_dir: pathlib.Path, log: LoggingConfig) -> R
     model_dir.mkdir(parents=True, exist_ok=True)
     optimization = config.optimization
     strategy = devices.set_up(config.distribution, optimization.seed)
+    last = model_dir / "checkpoints" / checkpoints.LAST
+    saved = checkpoints.steps_trained(last)
+    devices.check_agreement(strategy, config, log.summary_every, saved)
     # Only now: mistakes are reported at once, and nothing uses the devices before they are set up.
     from sparse_embed.experiments.encoders.embedding import inference
     from sparse_embed.experiments.training.recorder import Intervals, Recorder
@@ -59,12 +62,10 @@ def train(config: TrainConfig, model_dir: pathlib.Path, log: LoggingConfig) -> R
             f"--data_dir={config.data.data_dir}: {part.num_classes} class to train on: expected at "
             "least 2"
         )
-    if devices.is_chief():
-        check_same_experiment(model_dir, config, part.num_classes)
+    check_same_experiment(model_dir, config, part.num_classes)
     warn_of_collapse(config, part.num_classes)
     batch_size = optimization.batch_size * strategy.num_replicas_in_sync
     encoder, model = build(config, part.shape, part.num_classes, strategy)
-    last = model_dir / "checkpoints" / checkpoints.LAST
     with strategy.scope():
         start = checkpoints.restore(last, model)
         if start == 0 and config.model.warm_start is not None:
@@ -73,7 +74,7 @@ def train(config: TrainConfig, model_dir: pathlib.Path, log: LoggingConfig) -> R
     draw = functools.partial(part.training_batches, batch_size, optimization.seed)
     if optimization.examples_per_class > 1:
         draw = functools.partial(draw, pick=_class_groups(part, config))
-    if devices.is_chief() and not (model_dir / CONFIG).exists():
+    if chief and not (model_dir / CONFIG).exists():
         save_start(model_dir, config, part.num_classes)
     with reading_part(part):
         images = next(iter(draw()))[0][:256].numpy()
@@ -87,7 +88,7 @@ def train(config: TrainConfig, model_dir: pathlib.Path, log: LoggingConfig) -> R
         summaries.trial(str(folder), hyper_parameters(of_weight(weight)))
         return summaries
 
-    if devices.is_chief() and start == 0 and config.objective.reg_path is None:
+    if chief and start == 0 and config.objective.reg_path is None:
         write_trial(model_dir, config.objective.regularizer_weight)
     encode = inference(encoder)
     recorder = Recorder(
@@ -98,10 +99,10 @@ def train(config: TrainConfig, model_dir: pathlib.Path, log: LoggingConfig) -> R
         batch_size,
         Intervals(log.evaluate_every, log.checkpoint_every),
         images,
-        evaluator(encode, parts, rerank) if devices.is_chief() else None,
+        evaluator(encode, parts, rerank) if chief else None,
         # With several replicas, the first row counts only the steps since the run resumed.
         checkpoints.restore_interval(last) if strategy.num_replicas_in_sync == 1 else None,
-        writes=devices.is_chief(),
+        writes=chief,
     )
 
     def record(weight: float) -> dict[str, Any]:
@@ -136,13 +137,13 @@ def train(config: TrainConfig, model_dir: pathlib.Path, log: LoggingConfig) -> R
                     callbacks=[recorder],
                 )
                 start = stop
-            if config.objective.reg_path is not None and devices.is_chief():
+            if config.objective.reg_path is not None and chief:
                 folder = run.snapshot_folder(model_dir, weight)
                 run.save(folder, encoder, record(weight))
                 write_trial(folder, weight).scalars(end, recorder.curves[-1])
     recorder.close()
     result = record(config.objective.weights[-1])
-    if devices.is_chief():
+    if chief:
         if unseen := parts.get("validation") or parts.get("test"):
             projector.write(model_dir / EVENTS, encode, unseen)
         return run.save(model_dir, encoder, result)

@@ -12,7 +12,7 @@ import threading
 
 import pytest
 
-from sparse_embed.common.files import atomic_path
+from sparse_embed.common.files import atomic_path, remove_abandoned
 
 
 def test_block_that_succeeds_replaces_the_file(tmp_path):
@@ -114,6 +114,20 @@ def test_what_a_killed_process_left_is_gone_after_the_next_save(tmp_path):
         temporary.write_text("mine")
     assert os.listdir(tmp_path) == ["result.json"]
     assert path.read_text() == "mine"
+
+
+def test_what_killed_processes_left_is_removed_from_a_folder_that_waits_for_living_ones(tmp_path):
+    with holder(tmp_path / "dead [1].json") as process:
+        process.send_signal(signal.SIGKILL)
+    with holder(tmp_path / "living.json") as process:
+        thread = threading.Thread(target=remove_abandoned, args=[tmp_path])
+        thread.start()
+        thread.join(0.3)
+        assert thread.is_alive()
+        process.communicate()
+    thread.join()
+    assert os.listdir(tmp_path) == ["living.json"]
+    assert (tmp_path / "living.json").read_text() == "whole"
 
 
 def test_writers_of_one_path_wait_for_each_other(tmp_path):

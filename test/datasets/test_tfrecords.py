@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from sparse_embed.common.failures import DataError
+from sparse_embed.common.files import unfinished
 from sparse_embed.datasets import image_folder, image_headers, tfrecords
 from sparse_embed.datasets.examples import Examples, Part, shuffled, split_by_class
 
@@ -183,6 +184,14 @@ def test_conversion_goes_on_where_it_stopped(photos, tmp_path, monkeypatch):
     assert len(list(folder.iterdir())) == 4
     numbers = sorted(number for number, _ in collect(shards.evaluation_batches(4)))
     assert numbers == list(range(11))
+
+
+def test_what_a_call_left_that_was_killed_right_after_a_rename_goes_with_the_next(photos, tmp_path):
+    tfrecords.write_shards(photos, tmp_path, num_shards=2)
+    before = sorted(tmp_path.iterdir())
+    unfinished(before[0]).parent.mkdir()
+    tfrecords.write_shards(photos, tmp_path, num_shards=2)
+    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_broken_images_do_not_get_into_shards(photos, tmp_path):

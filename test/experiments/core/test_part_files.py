@@ -10,6 +10,7 @@ import pytest
 import scipy.sparse
 
 from sparse_embed.common.failures import DataError, UsageError
+from sparse_embed.common.files import unfinished
 from sparse_embed.experiments.core import part_files
 from sparse_embed.experiments.core.embedding_files import Embeddings, save
 from sparse_embed.experiments.exporting.rows import open_rows
@@ -184,6 +185,11 @@ def test_build_shards(parts, tmp_path):
             theirs.data.tobytes(),
             theirs.indices.tobytes(),
         )
+    # As a kill right after the last rename leaves it; the call again is refused, but tidies up.
+    before = sorted((tmp_path / "index").iterdir())
+    for name in (shard_folder.MANIFEST, "change"):
+        unfinished(tmp_path / "index" / name).parent.mkdir()
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 2
     assert "expected a folder without a sharded index" in done.stderr
+    assert sorted((tmp_path / "index").iterdir()) == before

@@ -17,6 +17,7 @@ import scipy.sparse
 from PIL import Image
 
 from sparse_embed.common.failures import Failure, UsageError
+from sparse_embed.common.files import unfinished
 from sparse_embed.datasets import image_folder
 from sparse_embed.experiments.core import embedding_files
 from sparse_embed.experiments.core import run as runs
@@ -134,6 +135,22 @@ def test_what_is_there_is_not_embedded_again(run_folder, images, tmp_path):
     (tmp_path / "part-00000.npz").write_bytes((tmp_path / "part-00001.npz").read_bytes())
     assert embed_missing(work)[0] == [0]
     assert (all_rows(tmp_path) != before).nnz == 0
+
+
+@pytest.mark.parametrize("activation", ["relu", "none"])
+def test_what_a_kill_between_renames_left_goes_with_the_next_call(activation, images, tmp_path):
+    """Of a dense part the rows have their name by then, the labels not yet."""
+    run_folder = make_run(tmp_path / "run", activation=activation)
+    work = Work(run_folder, tmp_path / "parts", image_folder=images, part_examples=256)
+    embed_missing(work)
+    whole = sorted(work.output.iterdir())
+    name = "part-00001.npz" if activation == "relu" else "part-00001.labels.npy"
+    half = unfinished(work.output / name)
+    half.parent.mkdir()
+    if activation == "none":
+        (work.output / name).rename(half)
+    assert embed_missing(work) == ([1] if activation == "none" else [], (597, 3))
+    assert sorted(work.output.iterdir()) == whole
 
 
 @pytest.mark.parametrize("change", ["encoder", "content", "part_examples"])

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from helpers import call
 
+from sparse_embed.common.files import unfinished
 from sparse_embed.retrieval import SparseIndex
 from sparse_embed.sparsify import Sparsifier
 
@@ -63,7 +64,9 @@ def test_an_index_and_a_head_to_load(rows, tmp_path):
     assert methods["sparse, re-ranked"]["recall_at_10"] > methods["sparse"]["recall_at_10"]
     assert {"HNSW", "IVF-PQ", "IVF-PQ, re-ranked"} <= set(methods)
 
+    unfinished(output).parent.mkdir()  # as a kill right after the rename leaves it
     again = script("sparsify", *flags, *FEW, f"--output={output}", code=2)
+    assert os.listdir(tmp_path) == ["made"]
     assert "expected a folder that does not exist yet" in again.stderr
 
 

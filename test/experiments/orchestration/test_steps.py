@@ -71,13 +71,31 @@ def test_killed_with_its_step_and_called_again(tmp_path):
     process.communicate()
     assert list(json.loads((tmp_path / steps.STEPS).read_text())) == ["one"]
     (tmp_path / "go").touch()
-    assert "[2/3] two" in finish(start(tmp_path))
+    shown = finish(start(tmp_path)).splitlines()
+    assert [line.split(":")[0] for line in shown[:2]] == ["two", "three"]  # a line for each step
+    assert shown[2].endswith("done")
     assert (tmp_path / "ran").read_text() == "one two two three "
     finish(start(tmp_path))
     assert (tmp_path / "ran").read_text() == "one two two three "  # nothing is left to do
     done = json.loads((tmp_path / steps.STEPS).read_text())
     assert list(done) == ["one", "two", "three"]
     assert all(step["seconds"] >= 0 for step in done.values())
+
+
+def test_bars_of_a_step_are_lines_of_its_log(tmp_path):
+    code = """
+from sparse_embed.common.progress import progress_bar
+with progress_bar(total=5000, desc="counting") as bar:
+    for n in range(5000):
+        bar.update()
+        bar.set_postfix(n=n)
+"""
+    steps.run_all([steps.Step("count", ("-c", code), (), 1.0)], tmp_path)
+    said = (tmp_path / steps.LOGS / "count.log").read_bytes()
+    assert said.startswith(b"$ python -c")
+    assert said.count(b"counting:") == 1
+    assert said.endswith(b"n=4999]\n")
+    assert b"\r" not in said
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])

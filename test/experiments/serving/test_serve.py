@@ -13,8 +13,13 @@ import numpy as np
 import pytest
 import scipy.sparse
 
+from sparse_embed.datasets import image_folder
+from sparse_embed.experiments.core import run as runs
 from sparse_embed.experiments.core.embedding_files import Embeddings, save
+from sparse_embed.experiments.encoders.embedding import embed
+from sparse_embed.experiments.encoders.export import export
 from sparse_embed.experiments.serving import demo, server
+from sparse_embed.flags.train_config import TrainConfig
 from sparse_embed.retrieval import SparseIndex
 
 
@@ -57,6 +62,27 @@ def test_killed_and_started_again_it_answers_the_same(folders, photo, tmp_path):
             assert process.wait() == -signal.SIGKILL
     assert answers[0] == answers[1]
     assert answers[0][0][0][0]["name"] == "b/27.png"
+
+
+def test_litert_answers_alone(folders, photo, tmp_path):
+    """From a run that has no encoder in another format."""
+    pytest.importorskip("ai_edge_litert", reason="the extra `litert` is not installed")
+    sparse = runs.load_encoder(folders / "sparse" / "encoder.keras")
+    run = runs.save(tmp_path / "run", sparse, {"config": TrainConfig().to_dict()})
+    export(run, ["litert"])
+    run.encoder_file.unlink()
+    examples = image_folder.load_flat(folders / "photos", sparse.input_shape[1:])
+    rows, _ = embed(sparse, examples.evaluation_batches(40), sparse=True, quiet=True)
+    SparseIndex.build(rows).save(tmp_path / "photos.index")
+    flags = [f"--model_dir={run.folder}", f"--index={tmp_path / 'photos.index'}"]
+    with started(*flags, "--encoder=litert") as (process, address):
+        found = ask(address, "/search/image?k=5", photo)["results"]
+        if sys.platform == "linux":
+            maps = pathlib.Path(f"/proc/{process.pid}/maps").read_text()
+            assert "ai_edge_litert" in maps
+    scores, ids = SparseIndex.build(rows).search(rows[[27]], k=5)
+    assert [one["id"] for one in found] == ids[0].tolist()
+    np.testing.assert_allclose([one["score"] for one in found], scores[0], atol=1e-5)
 
 
 def test_vectors_need_no_tensorflow_and_ctrl_c_ends_it(tmp_path):

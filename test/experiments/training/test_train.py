@@ -1,10 +1,9 @@
-"""The real training script: resume, several devices, several processes, guards, TensorBoard."""
+"""The real training script: resume, several devices, guards, TensorBoard."""
 
 import dataclasses
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -82,6 +81,18 @@ def whole_run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole") / "run"
     finish(start(*GLYPHS, f"--model_dir={folder}"))
     return folder
+
+
+def test_a_log_of_training_has_the_bar_and_nothing_else(vectors, tmp_path):
+    """No messages of TensorFlow and its libraries that are no errors."""
+    flags = ["--dataset=dense_embeddings", "--model=linear", "--embedding_dim=16", "--test=10"]
+    flags += ["--steps=40", "--warmup_steps=5", "--evaluate_every=20", "--checkpoint_every=20"]
+    process = start(f"--data_dir={vectors}", *flags, f"--model_dir={tmp_path / 'tiny'}")
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    (line,) = errors.split("\n")[:-1]
+    assert line.startswith("tiny: 100%|")
+    assert "\r" not in line
 
 
 def test_killed_run_ends_with_the_weights_of_an_undisturbed_one(whole_run, tmp_path):
@@ -199,29 +210,6 @@ def test_two_devices_give_what_one_with_twice_the_batch_gives(vectors, tmp_path,
             assert row[name] == pytest.approx(expected[name], rel=1e-4)
     for got, expected in zip(weights(tmp_path / "two"), weights(tmp_path / "one"), strict=True):
         np.testing.assert_allclose(got, expected, atol=1e-5)
-
-
-def test_two_processes_train_together_and_agree(vectors, tmp_path):
-    with socket.socket() as one, socket.socket() as two:
-        for port in (one, two):
-            port.bind(("127.0.0.1", 0))
-        addresses = [f"127.0.0.1:{port.getsockname()[1]}" for port in (one, two)]
-    common = vector_flags(vectors, "--strategy=multi_worker", "--batch_size=16")
-    workers = [
-        start(
-            *common,
-            f"--model_dir={tmp_path / 'run'}",
-            TF_CONFIG=json.dumps(
-                {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
-            ),
-        )
-        for index in range(2)
-    ]
-    outputs = [finish(worker) for worker in workers]
-    record = json.loads((tmp_path / "run" / "train.json").read_text())
-    assert record["replicas"] == 2
-    for output in outputs:
-        assert f"weights {record['weights_crc32']}" in output
 
 
 def test_absurd_lambda_is_stopped_with_advice(vectors, tmp_path):
