@@ -64,7 +64,8 @@ def test_ctrl_c_costs_one_line_in_any_script():
     code = """
 import os, signal
 from sparse_embed.flags import app
-app.run(lambda: os.kill(os.getpid(), signal.SIGINT))
+from sparse_embed.flags.options.sparsify import Options
+app.run(lambda _: os.kill(os.getpid(), signal.SIGINT), Options)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 130
