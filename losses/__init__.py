@@ -1,31 +1,35 @@
 """Metric losses, activation regularizers, schedules of their weight, and sparsity metrics.
 
-Importing this package registers all of its classes with Keras, so that `keras.models.load_model`
-finds them without `custom_objects`. `sparse_embed.losses.population` holds the closed forms for
-rectified Gaussians; it needs SciPy only.
+Where Keras was imported before, importing this package registers all of its classes with it, so
+that `keras.models.load_model` finds them without `custom_objects`; else using any of them does.
+`sparse_embed.losses.population` holds the closed forms for rectified Gaussians; it needs SciPy
+alone.
 """
 
+import importlib
+import sys
+from typing import TYPE_CHECKING, Any
+
 from sparse_embed.common.extras import require
-
-require(__name__, "train", "keras", "tensorflow")
-
 from sparse_embed.losses import population
-from sparse_embed.losses.arcface import ArcFaceLoss, arcface
-from sparse_embed.losses.contrast import SupervisedContrastLoss, supervised_contrast
-from sparse_embed.losses.regularizers import (
-    ActivationRegularization,
-    DFFlopsRegularization,
-    FlopsRegularization,
-    L1Regularization,
-    MaskedFlopsRegularization,
-    l1_norm,
-    relaxed_flops,
-)
-from sparse_embed.losses.schedules import QuadraticWarmup, TargetFlops, WeightPath
-from sparse_embed.losses.sdh import SDHLoss, hash_distances, optimal_codes, sdh_triplet
-from sparse_embed.losses.sparsity_metrics import SparsityMetrics, SparsityMonitor
 from sparse_embed.losses.tables import LOSSES, REGULARIZERS, MetricLoss, Regularizer
-from sparse_embed.losses.triplet import TripletSemiHardLoss, triplet_semi_hard
+
+if TYPE_CHECKING:
+    from sparse_embed.losses.arcface import ArcFaceLoss, arcface
+    from sparse_embed.losses.contrast import SupervisedContrastLoss, supervised_contrast
+    from sparse_embed.losses.regularizers import (
+        ActivationRegularization,
+        DFFlopsRegularization,
+        FlopsRegularization,
+        L1Regularization,
+        MaskedFlopsRegularization,
+        l1_norm,
+        relaxed_flops,
+    )
+    from sparse_embed.losses.schedules import QuadraticWarmup, TargetFlops, WeightPath
+    from sparse_embed.losses.sdh import SDHLoss, hash_distances, optimal_codes, sdh_triplet
+    from sparse_embed.losses.sparsity_metrics import SparsityMetrics, SparsityMonitor
+    from sparse_embed.losses.triplet import TripletSemiHardLoss, triplet_semi_hard
 
 __all__ = [
     "LOSSES",
@@ -56,3 +60,20 @@ __all__ = [
     "supervised_contrast",
     "triplet_semi_hard",
 ]
+
+_LAYERS = ("arcface", "contrast", "regularizers", "schedules", "sdh", "sparsity_metrics")
+
+
+def __getattr__(name: str) -> Any:
+    """Imports Keras and TensorFlow when a name that needs them is used for the first time."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    require(__name__, "train", "keras", "tensorflow")
+    for module in (*_LAYERS, "triplet"):
+        content = vars(importlib.import_module(f"{__name__}.{module}"))
+        globals().update({key: content[key] for key in __all__ if key in content})
+    return globals()[name]
+
+
+if "keras" in sys.modules:
+    __getattr__("relaxed_flops")

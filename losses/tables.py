@@ -1,54 +1,68 @@
-"""The tables behind `--regularizer` and `--loss`: one row each, found by name everywhere."""
+"""The tables behind `--regularizer` and `--loss`: one row each, found by name everywhere.
 
-from typing import NamedTuple
+Rows of this package name their class, which is imported when it is used: figures need only looks.
+"""
+
+import dataclasses
+import importlib
 
 from sparse_embed.common.looks import Look
-from sparse_embed.losses.arcface import ArcFaceLoss
-from sparse_embed.losses.regularizers import (
-    DFFlopsRegularization,
-    FlopsRegularization,
-    L1Regularization,
-    MaskedFlopsRegularization,
-)
-from sparse_embed.losses.sdh import SDHLoss
-from sparse_embed.losses.triplet import TripletSemiHardLoss
 
 
-class Regularizer(NamedTuple):
+def _resolved(kind: type | str) -> type:
+    if isinstance(kind, type):
+        return kind
+    return getattr(importlib.import_module(__package__), kind)
+
+
+@dataclasses.dataclass(frozen=True)
+class Regularizer:
     """A sparsity penalty.
 
     Attributes:
-        layer: subclass of `ActivationRegularization`, made with (weight, scope=...); an argument
-            named like a flag gets the flag's value.
+        kind: subclass of `ActivationRegularization`, or its name in this package; made with
+            (weight, scope=...); an argument named like a flag gets the flag's value.
         look: how its embeddings are shown in figures.
     """
 
-    layer: type
+    kind: type | str
     look: Look
 
+    @property
+    def layer(self) -> type:
+        """The class."""
+        return _resolved(self.kind)
 
-class MetricLoss(NamedTuple):
+
+@dataclasses.dataclass(frozen=True)
+class MetricLoss:
     """A metric loss.
 
     Attributes:
-        loss: class of the loss; an argument named like a flag gets the flag's value.
+        kind: class of the loss, or its name in this package; an argument named like a flag gets the
+            flag's value.
         takes: "embeddings", or "cosines" between them and the classes, see `models.ArcFaceHead`.
         compilable: whether XLA can compile it.
     """
 
-    loss: type
+    kind: type | str
     takes: str = "embeddings"
     compilable: bool = True
 
+    @property
+    def loss(self) -> type:
+        """The class."""
+        return _resolved(self.kind)
+
 
 REGULARIZERS = {
-    "flops": Regularizer(FlopsRegularization, Look("relaxed FLOPs (ours)", "#0072B2", "o")),
-    "l1": Regularizer(L1Regularization, Look("l1", "#D55E00", "s")),
-    "df_flops": Regularizer(DFFlopsRegularization, Look("DF-FLOPS", "#009E73", "^")),
-    "masked_flops": Regularizer(MaskedFlopsRegularization, Look("l0 mask", "#CC79A7", "v")),
+    "flops": Regularizer("FlopsRegularization", Look("relaxed FLOPs (ours)", "#0072B2", "o")),
+    "l1": Regularizer("L1Regularization", Look("l1", "#D55E00", "s")),
+    "df_flops": Regularizer("DFFlopsRegularization", Look("DF-FLOPS", "#009E73", "^")),
+    "masked_flops": Regularizer("MaskedFlopsRegularization", Look("l0 mask", "#CC79A7", "v")),
 }
 LOSSES = {
-    "arcface": MetricLoss(ArcFaceLoss, takes="cosines"),
-    "sdh": MetricLoss(SDHLoss, compilable=False),  # its solver runs on the host
-    "triplet": MetricLoss(TripletSemiHardLoss),
+    "arcface": MetricLoss("ArcFaceLoss", takes="cosines"),
+    "sdh": MetricLoss("SDHLoss", compilable=False),  # its solver runs on the host
+    "triplet": MetricLoss("TripletSemiHardLoss"),
 }

@@ -17,6 +17,7 @@ from sparse_embed.common.looks import Look
 from sparse_embed.experiments.core.records import trained_method
 from sparse_embed.experiments.reporting.intervals import Interval
 from sparse_embed.experiments.reporting.selection import Item, by_architecture
+from sparse_embed.losses import REGULARIZERS
 from sparse_embed.retrieval import BASELINES
 
 logging.getLogger("fontTools").setLevel(logging.WARNING)  # it reports each table of each font
@@ -47,8 +48,6 @@ def look(method: str) -> Look:
 
     Encoders that were cut look as they do whole where they have no look of their own.
     """
-    from sparse_embed.losses import REGULARIZERS  # imports TensorFlow
-
     if method in REGULARIZERS:
         return REGULARIZERS[method].look
     if method in BASELINES:
@@ -64,8 +63,6 @@ def look(method: str) -> Look:
 
 def methods(records: Sequence[Item]) -> Iterator[tuple[str, Look]]:
     """Yields the methods of some records and their looks, in the order of legends."""
-    from sparse_embed.losses import REGULARIZERS
-
     order = [*REGULARIZERS, *OTHER_LOOKS, *BASELINES]
     found = {record["method"] for record in records}
     for method in [name for name in order if name in found] + sorted(found - set(order)):

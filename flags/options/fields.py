@@ -1,8 +1,8 @@
-"""Options that several scripts have, with one text each."""
+"""Options that several scripts have, with one text each: call one to make a field of it."""
 
 import os
 import re
-from typing import Any
+from functools import partial
 
 from absl import flags
 
@@ -60,193 +60,87 @@ def budgets_text(budgets: tuple[Budget, ...]) -> str:
     )
 
 
-def model_dir() -> Any:
-    """The run that a script uses."""
-    return option(
-        None, "Folder of a training run: encoder, record, checkpoints, TensorBoard events."
-    )
-
-
-def data_dir() -> Any:
-    """The data of a run, which may have moved since it was trained."""
-    return option(
-        None,
-        "Folder or file of the data set; for glyphs and words, the cache of rendered glyphs "
-        "(default: the user's cache folder).",
-    )
-
-
-def output() -> Any:
-    """A file that a script writes."""
-    return option(None, "File to write.")
-
-
-def records() -> Any:
-    """The folder of records."""
-    return option("runs/records", "Folder of evaluation records, one file per method and setting.")
-
-
-def run_dir() -> Any:
-    """The folder of a reproduction."""
-    return option("runs/reproduce", "Folder of a reproduction: all that it makes, and its report.")
-
-
-def encoder() -> Any:
-    """The format of an encoder."""
-    return option(
-        "keras",
-        "Which file of the run is the encoder: keras is the one that train writes, export_encoder "
-        "writes the others.",
-        choices=ENCODERS,
-    )
-
-
-def export() -> Any:
-    """Formats to write."""
-    return option(
-        (),
-        f"Formats to write the encoder in, beside {ENCODERS[0]}: {', '.join(ENCODERS[1:])}. Each "
-        "is compared with the Keras encoder. LiteRT needs the extra litert.",
-        choices=ENCODERS[1:],
-    )
-
-
-def image_folder() -> Any:
-    """A folder of a user's images."""
-    return option(None, "Folder of images, and all folders in it.")
-
-
-def split() -> Any:
-    """A part of a data set."""
-    return option("test", "Part of the data set, such as train, validation or test.")
-
-
-def views() -> Any:
-    """Views of an image."""
-    return option(3, "How many warped views of each glyph to embed.", lower=1)
-
-
-def count() -> Any:
-    """How many distractors are made."""
-    return option(100_000, "How many distractors to make; only with --split=distractors.", lower=1)
-
-
-def database() -> Any:
-    """Sparse embeddings."""
-    return option(None, "Sparse embeddings to search in (CSR, .npz).")
-
-
-def dense() -> Any:
-    """Dense embeddings to re-rank with."""
-    return option(None, "Dense embeddings (.npy) of the rows, to re-rank with.")
-
-
-def index() -> Any:
-    """The index of a folder of images."""
-    return option(None, "File of the index; default: images.index in the run's folder.")
-
-
-def k() -> Any:
-    """Results of a sparse search."""
-    return option(1000, "Maximum number of results of the sparse search.", lower=1)
-
-
-def threshold() -> Any:
-    """The smallest score."""
-    return option(
-        0.25,
-        "Smallest score of a result of the sparse search; none for no limit.",
-        parser=_NumberOrNone(),
-    )
-
-
-def keep() -> Any:
-    """Budgets that embeddings are cut to."""
-    return option(
-        (),
-        "Cuts sparse embeddings to their largest values, with unit norm again: how many values a "
-        "row keeps, or rows:queries where a query keeps another number. None is cut by default.",
-        parser=_Budgets(),
-    )
-
-
-def num_threads() -> Any:
-    """Threads."""
-    return option(
-        os.cpu_count() or 1,
-        "Threads to build with, and of the methods that search with several.",
-        lower=1,
-    )
-
-
-def distractors() -> Any:
-    """The size of a search."""
-    return option(1_000_000, "How many distractors to search among.", lower=1)
-
-
-def drawn_from() -> Any:
-    """What evaluation sets are drawn from."""
-    return option("words", "Data set that the images are drawn from.", choices=("words", "glyphs"))
-
-
-def probe_classes() -> Any:
-    """Probes of an evaluation set."""
-    return option(400, "How many test classes to take probes from.", lower=2)
-
-
-def pair_count() -> Any:
-    """Pairs of an evaluation set."""
-    return option(6000, "Pairs of images in each verification set, as in LFW.", lower=20)
-
-
-def only() -> Any:
-    """A choice of methods."""
-    return option((), "Methods to evaluate; empty for all.")
-
-
-def train_flags() -> Any:
-    """Flags for training runs of a reproduction."""
-    return option((), "More flags for every training run.")
-
-
-def data_name() -> Any:
-    """The name of data in records."""
-    return option("glyphs", "Name of the data in the records.")
-
-
-def shards() -> Any:
-    """Parts of an index."""
-    return option(4, "How many shards.", lower=1)
-
-
-def index_folder() -> Any:
-    """A sharded index."""
-    return option(None, "Folder of the sharded index.")
-
-
-def ray_address() -> Any:
-    """A Ray to join."""
-    return option(
-        None,
-        "Ray cluster to join (auto, or host:port); by default that of the variable RAY_ADDRESS, or "
-        "else Ray starts on this machine.",
-    )
-
-
-def ray_temp_folder() -> Any:
-    """Where a Ray that starts here keeps its files."""
-    return option(
-        None,
-        "Folder of sockets and logs of a Ray that starts here, with a short path; by default that "
-        "of the variable RAY_TMPDIR, or else /tmp/ray.",
-    )
-
-
-def code_dim() -> Any:
-    """Sparse codes of dense embeddings."""
-    return option(512, "Dimension of the sparse codes.", lower=1)
-
-
-def code_nonzeros() -> Any:
-    """The budget of such a code."""
-    return option(None, "The most non-zeros of a code.", lower=1)
+model_dir = partial(
+    option, None, "Folder of a training run: encoder, record, checkpoints, TensorBoard events."
+)
+data_dir = partial(
+    option,
+    None,
+    "Folder or file of the data set; for glyphs and words, the cache of rendered glyphs "
+    "(default: the user's cache folder).",
+)
+output = partial(option, None, "File to write.")
+records = partial(
+    option, "runs/records", "Folder of evaluation records, one file per method and setting."
+)
+run_dir = partial(
+    option, "runs/reproduce", "Folder of a reproduction: all that it makes, and its report."
+)
+encoder = partial(
+    option,
+    "keras",
+    "Which file of the run is the encoder: keras is the one that train writes, export_encoder "
+    "writes the others.",
+    choices=ENCODERS,
+)
+export = partial(
+    option,
+    (),
+    f"Formats to write the encoder in, beside {ENCODERS[0]}: {', '.join(ENCODERS[1:])}. Each "
+    "is compared with the Keras encoder. LiteRT needs the extra litert.",
+    choices=ENCODERS[1:],
+)
+image_folder = partial(option, None, "Folder of images, and all folders in it.")
+split = partial(option, "test", "Part of the data set, such as train, validation or test.")
+views = partial(option, 3, "How many warped views of each glyph to embed.", lower=1)
+count = partial(
+    option, 100_000, "How many distractors to make; only with --split=distractors.", lower=1
+)
+database = partial(option, None, "Sparse embeddings to search in (CSR, .npz).")
+dense = partial(option, None, "Dense embeddings (.npy) of the rows, to re-rank with.")
+index = partial(option, None, "File of the index; default: images.index in the run's folder.")
+k = partial(option, 1000, "Maximum number of results of the sparse search.", lower=1)
+threshold = partial(
+    option,
+    0.25,
+    "Smallest score of a result of the sparse search; none for no limit.",
+    parser=_NumberOrNone(),
+)
+keep = partial(
+    option,
+    (),
+    "Cuts sparse embeddings to their largest values, with unit norm again: how many values a "
+    "row keeps, or rows:queries where a query keeps another number. None is cut by default.",
+    parser=_Budgets(),
+)
+num_threads = partial(
+    option,
+    os.cpu_count() or 1,
+    "Threads to build with, and of the methods that search with several.",
+    lower=1,
+)
+distractors = partial(option, 1_000_000, "How many distractors to search among.", lower=1)
+drawn_from = partial(
+    option, "words", "Data set that the images are drawn from.", choices=("words", "glyphs")
+)
+probe_classes = partial(option, 400, "How many test classes to take probes from.", lower=2)
+pair_count = partial(option, 6000, "Pairs of images in each verification set, as in LFW.", lower=20)
+only = partial(option, (), "Methods to evaluate; empty for all.")
+train_flags = partial(option, (), "More flags for every training run.")
+data_name = partial(option, "glyphs", "Name of the data in the records.")
+shards = partial(option, 4, "How many shards.", lower=1)
+index_folder = partial(option, None, "Folder of the sharded index.")
+ray_address = partial(
+    option,
+    None,
+    "Ray cluster to join (auto, or host:port); by default that of the variable RAY_ADDRESS, or "
+    "else Ray starts on this machine.",
+)
+ray_temp_folder = partial(
+    option,
+    None,
+    "Folder of sockets and logs of a Ray that starts here, with a short path; by default that "
+    "of the variable RAY_TMPDIR, or else /tmp/ray.",
+)
+code_dim = partial(option, 512, "Dimension of the sparse codes.", lower=1)
+code_nonzeros = partial(option, None, "The most non-zeros of a code.", lower=1)

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from sparse_embed.experiments.core.records import Record
 from sparse_embed.experiments.reporting import drawing, selection
+from sparse_embed.losses.population import rectified_cdf
 
 
 def points(records: list[Record]) -> list[Record]:
@@ -20,8 +21,6 @@ def points(records: list[Record]) -> list[Record]:
 
 def draw(records: list[Record]) -> Figure:
     """Draws both distribution functions of each dimension shown."""
-    from sparse_embed.losses.population import rectified_cdf  # imports TensorFlow
-
     shown = points(records)
     columns = selection.arrays(shown[0])["activations"].shape[1]
     figure, axes = drawing.new_figure(columns, len(shown), width=3.3, height=2.8)

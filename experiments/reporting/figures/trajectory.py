@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from sparse_embed.experiments.core.records import Record
 from sparse_embed.experiments.reporting import drawing
+from sparse_embed.losses import population
 
 CURVES = {  # regularizer: label, colour, line
     "flops": ("F", "#000000", "-"),
@@ -22,8 +23,6 @@ CURVES = {  # regularizer: label, colour, line
 @functools.cache
 def paths() -> dict[str, np.ndarray]:
     """Returns the probabilities (points, 2) along each path."""
-    from sparse_embed.losses import population  # imports TensorFlow
-
     return {name: population.trajectory(name).probability for name in CURVES}
 
 
