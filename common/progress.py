@@ -27,6 +27,8 @@ def close_bars() -> None:
 class _LogBar(tqdm.tqdm):
     """A bar that is never drawn over, and not drawn more often than that, whoever asks for it."""
 
+    disable: bool
+
     def __init__(self, *args: Any, **kwargs: Any):
         self._drawn = 0.0  # before tqdm draws it for the first time, which its delay prevents
         # With a shorter `maxinterval`, a thread of tqdm asks for it after ten seconds of no change.
