@@ -34,8 +34,7 @@ reports=$out/report
 rm -f "$reports".*
 # CPython itself keeps memory until it exits, so leaks are not looked for. Freed memory that is kept to
 # notice its use must be less than what the fuzzer allows a case. The allocator that fails comes before
-# that of the sanitizer. SIGBUS is ours to handle. Reports go to files, as pytest would keep them and a child of a fork take its own
-# along.
+# that of the sanitizer. SIGBUS is ours to handle. Reports go to files: pytest would keep them to itself.
 options="handle_sigbus=0:log_path='$PWD/$reports'"
 failed=0
 LD_PRELOAD="$(${CC:-gcc} -print-file-name=$library) $(${CXX:-g++} -print-file-name=libstdc++.so)" \

