@@ -238,7 +238,7 @@ def kill_embed(folder: pathlib.Path, killer: Killer) -> None:
 
 def kill_embed_parts(folder: pathlib.Path, killer: Killer) -> None:
     """Each folder of parts, sparse or dense, is killed again and again until it is whole."""
-    from sparse_embed.experiments.evaluation import embedding_files
+    from sparse_embed.experiments.core import embedding_files
 
     flags = [*train_flags(folder, 40, 40_000), "--test=20", "--steps=2", "--embedding_dim=256"]
     dense = ["--activation=none", "--regularizer=none"]
@@ -283,7 +283,7 @@ def kill_embed_parts(folder: pathlib.Path, killer: Killer) -> None:
 
 def kill_build_shards(folder: pathlib.Path, killer: Killer) -> None:
     """Each folder of shards is killed again and again until it is whole."""
-    from sparse_embed.experiments.evaluation import embedding_files
+    from sparse_embed.experiments.core import embedding_files
     from sparse_embed.retrieval import shard_folder
 
     parts = folder / "parts"

@@ -241,7 +241,8 @@ def script_job(words):
     if script in SMALL and not any(word.startswith(ONLY_PARSED) for word in arguments):
         job["kind"] = "run"
         preset = "".join(word for word in arguments if word.startswith("--preset="))
-        arguments = [*arguments, *SMALL[script]]
+        is_other = any(word.startswith(("--source=", "--what=", "--to=")) for word in arguments)
+        arguments = [*arguments, *([] if is_other else SMALL[script])]
         if script == "train":
             arguments += [] if "dense" in preset else SPARSE
             arguments += FEW_GLYPHS if "glyphs" in preset else []
@@ -529,20 +530,20 @@ def test_links(page):
 
 
 def defined_flags():
-    """Returns the names of all flags that the sources and the examples define."""
-    sources = [
-        path
-        for room in ("experiments", "flags", "benchmarks")
-        for path in (ROOT / room).glob("*.py")
-    ]
-    sources += [ROOT / "datasets" / "catalogue.py", ROOT / "docs" / "extending.md"]
-    text = "".join(path.read_text() for path in sources)
-    found = set(re.findall(r"DEFINE_\w+\(\s*\"(\w+)\"", text))
-    found |= set(re.findall(r"DEFINE\(\s*\w+\(\),\s*\"(\w+)\"", text))  # with a parser of its own
-    found |= set(re.findall(r"^\+?\s+(\w+): [\w| ]+ = option\(", text, re.MULTILINE))
-    kinds = re.findall(r"DEFINE_\w+\(f\"{_kind}(\w+)\"", text)
-    found |= {f"{kind}{name}" for kind in ("probe", "distractor") for name in kinds}
-    return found | {f"no{name}" for name in found} | {"help"}
+    """Returns the names of all flags of the scripts, the studies and the examples."""
+    from sparse_embed.flags.config import Kinds, all_fields
+
+    found = {"help", "preset"}
+    for path in (ROOT / "flags" / "options").glob("[!_]*.py"):
+        content = vars(importlib.import_module(f"sparse_embed.flags.options.{path.stem}")).values()
+        found |= {kinds.flag for kinds in content if isinstance(kinds, Kinds)}
+        for options in filter(dataclasses.is_dataclass, content):
+            found |= {field.name for field in all_fields(options)}
+    others = [*(ROOT / "benchmarks").glob("*.py"), ROOT / "docs" / "extending.md"]
+    text = "".join(path.read_text() for path in others)
+    made = r"^\+?\s+(\w+): [^\n=]+ = (?:option|fields\.\w+|row_options\.\w+)\("
+    found |= set(re.findall(made, text, re.MULTILINE))
+    return found | {f"no{name}" for name in found}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
