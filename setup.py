@@ -1,4 +1,4 @@
-"""Build of sparse-embed: the top-level folders install as the namespace `sparse_embed`."""
+"""Build of sparse-embed: the top-level folders install as packages within `sparse_embed`."""
 
 import glob
 import os
@@ -31,12 +31,14 @@ extensions = [
 ]
 
 setup(
-    packages=[
+    # The file `__init__.py` beside this one is that of `sparse_embed` itself.
+    packages=["sparse_embed"]
+    + [
         f"sparse_embed.{name}"
         for folder in FOLDERS
         for name in (folder, *(f"{folder}.{below}" for below in find_packages(folder)))
     ],
-    package_dir={f"sparse_embed.{folder}": folder for folder in FOLDERS},
+    package_dir={"sparse_embed": "."} | {f"sparse_embed.{folder}": folder for folder in FOLDERS},
     # What is listed here is installed and nothing else: MANIFEST.in has the C++ sources, too.
     include_package_data=False,
     package_data={

@@ -60,6 +60,9 @@ def run(main: Callable[[Any], int | None], options: config.Options) -> NoReturn:
     """
     quiet_tensorflow()
     quiet_matplotlib()
+    # In a checkout our folders are no packages of their own: `datasets` is that of another project.
+    checkout = PRESETS.resolve().parents[1]
+    sys.path[:] = [path for path in sys.path if pathlib.Path(path).resolve() != checkout]
     chosen: type = object
 
     def parse(argv: list[str]) -> list[str]:

@@ -73,6 +73,12 @@ GIVEN = {
         dense_database = np.eye(50, dtype=np.float32)
         dense_queries = dense_database[:2]
     """,
+    "model.fit(images, labels": """
+        import numpy as np
+        num_classes = 4
+        images = np.random.default_rng(0).random((32, 16, 16, 1), np.float32)
+        labels, queries = np.arange(32) % 4, images[:2]
+    """,
     "sparsifier.transform(dense_rows)": """
         import numpy as np
         dense_rows = np.random.default_rng(0).normal(size=(60, 16))
