@@ -8,7 +8,7 @@ name.
 import functools
 import os
 import threading
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,11 +17,11 @@ from absl import logging
 
 from sparse_embed.common.checks import check_choice
 from sparse_embed.common.failures import DataError
-from sparse_embed.datasets.examples import normalise
+from sparse_embed.datasets.examples import Source, normalise
 from sparse_embed.datasets.image_headers import check_header
 
 
-class EncodedImages(ABC):
+class EncodedImages(Source):
     """A source of encoded images; one kind of storage is one subclass.
 
     Args:

@@ -9,9 +9,11 @@ A data set's module loads `Examples`; these are split by class or by image, and 
 Images are normalised in one way, `pixel / 255`: float32 from 0 (black) to 1 (white).
 """
 
+import abc
 import dataclasses
-from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -27,24 +29,52 @@ Pick = Callable[[tf.Tensor, int, int], tf.Tensor]
 BLOCK = 256  # examples that share a random seed where evaluation warps them
 
 
-class Part(Protocol):
-    """The interface of a part of a data set, wherever its examples are stored."""
+class Unreadable(NamedTuple):
+    """An example that could not be read: the file or record that it is in, and why."""
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of one example: (height, width, channels) of an image, (dim,) of an embedding."""
+    input: str
+    reason: str
+
+
+class Part(abc.ABC):
+    """A part of a data set, wherever its examples are stored.
+
+    Attributes:
+        name: name of the data set.
+        shape: shape of one example: (height, width, channels) of an image, (dim,) of an embedding.
+        class_names: name of each label.
+        labels: (n,) the label of each example; None if they are only known as they are read.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    class_names: tuple[str, ...]
+    labels: np.ndarray | None
 
     @property
     def num_classes(self) -> int:
         """Number of labels."""
+        return len(self.class_names)
 
+    @abc.abstractmethod
     def __len__(self) -> int: ...
 
+    def size(self, views: int = 1) -> int:
+        """Returns how many examples `evaluation_batches` gives."""
+        del views
+        return len(self)
+
+    @abc.abstractmethod
+    def select(self, classes: np.ndarray) -> "Part":
+        """Returns only the examples of the given labels, re-numbered from 0 in ascending order."""
+
+    @abc.abstractmethod
     def training_batches(
         self, batch_size: int, seed: int, start_step: int = 0, pick: Pick | None = None
     ) -> tf.data.Dataset:
         """Endless shuffled batches; see `Examples.training_batches`."""
 
+    @abc.abstractmethod
     def evaluation_batches(
         self,
         batch_size: int,
@@ -55,10 +85,38 @@ class Part(Protocol):
     ) -> tf.data.Dataset:
         """Each example once; see `Examples.evaluation_batches`."""
 
+    def stream(self, count: int, batch_size: int, seed: int, start: int = 0) -> tf.data.Dataset:
+        """Examples that are drawn as often as wanted; see `Examples.stream`."""
+        raise ValueError(f"{self.name}: expected a data set that draws its examples")
 
-class Source(Protocol):
-    """Where examples come from: an array in memory, or encoded images read when needed."""
+    @abc.abstractmethod
+    def fingerprint(self) -> bytes:
+        """Returns what tells these examples from all others of their source."""
 
+    def failures(self, start: int = 0, stop: int | None = None) -> dict[int, Unreadable]:
+        """Returns which of the examples with these numbers could not be read so far."""
+        del start, stop
+        return {}
+
+    def left_out(self) -> list[Unreadable]:
+        """Returns what could not be read so far, examples or not."""
+        return []
+
+    def damage(self) -> str | None:
+        """Returns what is wrong with the files, after TensorFlow failed to read them."""
+        return None
+
+
+class Source(abc.ABC):
+    """Where examples come from: an array in memory, or encoded images read when needed.
+
+    Attributes:
+        failures: why each row could not be read that was found broken so far.
+    """
+
+    failures: Mapping[int, str] = MappingProxyType({})
+
+    @abc.abstractmethod
     def load(self, rows: tf.data.Dataset, total: int) -> tf.data.Dataset:
         """Turns batches of (row numbers, labels) into batches of (examples, labels).
 
@@ -69,8 +127,12 @@ class Source(Protocol):
             total: number of different rows that will come.
         """
 
+    def describe(self, row: int) -> str:
+        """Returns the name of a row, for messages."""
+        return f"row {row}"
 
-class ArraySource:
+
+class ArraySource(Source):
     """Examples that are the rows of one array in memory."""
 
     def __init__(self, array: np.ndarray):
@@ -86,7 +148,7 @@ class ArraySource:
 
 
 @dataclasses.dataclass(frozen=True)
-class Examples:
+class Examples(Part):
     """Labelled examples: which rows of a source, and the class of each.
 
     Attributes:
@@ -113,10 +175,28 @@ class Examples:
     def __len__(self) -> int:
         return len(self.rows)
 
-    @property
-    def num_classes(self) -> int:
-        """Number of labels."""
-        return len(self.class_names)
+    def size(self, views: int = 1) -> int:
+        """Returns how many examples `evaluation_batches` gives."""
+        return len(self) * (views if self.view is not None else 1)
+
+    def fingerprint(self) -> bytes:
+        """Returns what tells these examples from all others of their source."""
+        return self.rows.tobytes() + self.labels.tobytes()
+
+    def failures(self, start: int = 0, stop: int | None = None) -> dict[int, Unreadable]:
+        """Returns which of the examples with these numbers could not be read so far."""
+        failed = self.source.failures
+        rows = self.rows[start:stop].tolist() if failed else []
+        return {
+            number: Unreadable(self.source.describe(row), failed[row])
+            for number, row in enumerate(rows, start)
+            if row in failed
+        }
+
+    def left_out(self) -> list[Unreadable]:
+        """Returns what could not be read so far, examples or not."""
+        found = self.source.failures.items()
+        return [Unreadable(self.source.describe(row), reason) for row, reason in found]
 
     def take(self, positions: np.ndarray) -> "Examples":
         """Returns only the examples at the given positions (or where a mask is true)."""
@@ -280,28 +360,15 @@ class Examples:
         return batches.prefetch(tf.data.AUTOTUNE)
 
 
-class Selectable(Part, Protocol):
-    """A part from which classes can be taken."""
-
-    @property
-    def name(self) -> str:
-        """Name of the data set."""
-
-    def select(self, classes: np.ndarray) -> "Selectable":
-        """Returns only the examples of the given labels, re-numbered from 0 in ascending order."""
-
-
 class Parts(NamedTuple):
     """A data set in its three parts."""
 
-    train: Selectable
-    validation: Selectable
-    test: Selectable
+    train: Part
+    validation: Part
+    test: Part
 
 
-def split_by_class(
-    examples: Selectable, validation: int = 0, test: int = 0, seed: int = 0
-) -> Parts:
+def split_by_class(examples: Part, validation: int = 0, test: int = 0, seed: int = 0) -> Parts:
     """Splits by class: no class is in two parts, and labels start at 0 in each.
 
     Which classes go where depends on their number and the seed alone.

@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import pathlib
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import tensorflow as tf
@@ -25,7 +25,7 @@ from sparse_embed.common.files import atomic_path, remove_abandoned
 from sparse_embed.common.progress import progress_bar
 from sparse_embed.common.reading import read_json, reading
 from sparse_embed.datasets.encoded_images import EncodedImages, decode_image
-from sparse_embed.datasets.examples import Examples, Pick, normalise
+from sparse_embed.datasets.examples import Examples, Part, Pick, normalise
 from sparse_embed.datasets.image_headers import check_header
 from sparse_embed.datasets.shift_flip import random_flip
 
@@ -41,7 +41,7 @@ _FEATURES = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Shards:
+class Shards(Part):
     """A folder of shards, or some of its classes.
 
     Attributes:
@@ -65,14 +65,10 @@ class Shards:
     class_counts: np.ndarray
     labels_of: np.ndarray
     mirror: bool = True
+    labels: ClassVar[None] = None  # type: ignore[misc]
 
     def __len__(self) -> int:
         return int(self.class_counts.sum())
-
-    @property
-    def num_classes(self) -> int:
-        """Number of labels."""
-        return len(self.class_names)
 
     def select(self, classes: np.ndarray) -> "Shards":
         """Returns only the images of the given labels, re-numbered from 0 in ascending order."""
@@ -158,6 +154,10 @@ class Shards:
         records = files.flat_map(self._records).skip(start)
         batches = records.take(-1 if count is None else count).batch(batch_size)
         return batches.map(finish, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+
+    def fingerprint(self) -> bytes:
+        """Returns what tells these examples from all others of their source."""
+        return self.class_counts.tobytes()
 
     def damage(self) -> str | None:
         """Reads and decodes all shards; returns what is wrong with the first bad one, if any."""

@@ -22,7 +22,7 @@ import tensorflow as tf
 
 from sparse_embed.common.checks import check_number
 from sparse_embed.common.files import atomic_path
-from sparse_embed.datasets.examples import Examples
+from sparse_embed.datasets.examples import Examples, Source
 from sparse_embed.datasets.glyphs import source_of, warping
 
 LENGTH = 3  # letters of a word
@@ -33,7 +33,7 @@ _KINDS = {"Ll", "Lu", "Lt", "Lo"}  # Unicode's letters, but for those that modif
 _CHUNK = 1 << 16  # words drawn at a time
 
 
-class WordSource:
+class WordSource(Source):
     """Words made from the images of letters: row (a n + b) n + c is letter images a, b and c of n.
 
     An image is three quarters as high as a letter's, and half as wide for each letter.

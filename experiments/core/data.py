@@ -3,7 +3,7 @@
 import contextlib
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sparse_embed.common.failures import DataError, UsageError
 from sparse_embed.flags.train_config import DataConfig
@@ -32,11 +32,11 @@ def load_data(config: DataConfig) -> dict[str, "Part"]:
 
 
 @contextlib.contextmanager
-def reading_part(part: Any = None) -> Iterator[None]:
+def reading_part(part: "Part | None" = None) -> Iterator[None]:
     """Turns what TensorFlow makes of broken data inside a pipeline back into a DataError.
 
     Args:
-        part: what is read. If it has a `damage`, as shards have, that explains the loss of data.
+        part: what is read; its `damage` explains the loss of data.
     """
     import tensorflow as tf
 
@@ -47,7 +47,7 @@ def reading_part(part: Any = None) -> Iterator[None]:
         raised = re.search(r"\bDataError: (.*)", error.message)
         reason = raised[1] if raised else None
         of_data = isinstance(error, tf.errors.DataLossError | tf.errors.InvalidArgumentError)
-        if reason is None and of_data and hasattr(part, "damage"):
+        if reason is None and of_data and part is not None:
             reason = part.damage()
         if reason is None:
             raise

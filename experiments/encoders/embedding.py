@@ -23,6 +23,8 @@ from sparse_embed.flags.train_config import DataConfig
 if TYPE_CHECKING:
     import tensorflow as tf
 
+    from sparse_embed.datasets.examples import Part
+
 DISTRACTOR_SEED = 1  # of the warps; the same for all encoders, whose rows must show the same images
 _EXAMPLES, _PIXELS = 512, 512 * 32 * 32  # the most that an encoder gets at once
 
@@ -112,15 +114,14 @@ def embed_part(
     """
     config = run.config.data
     part = load_split(dataclasses.replace(config, data_dir=data_dir or config.data_dir), split)
-    if most is not None:
-        part = part.take(np.arange(min(most, len(part))))
-    batches = split_batches(part, split, views, range(split_size(part, split, views, count)))
+    size = split_size(part, split, views, count)
+    batches = split_batches(part, split, views, range(size if most is None else min(most, size)))
     with reading_part(part):
         vectors, labels = embed(encoder, batches, run.is_sparse if sparse is None else sparse)
     return Embeddings(vectors, labels, note(run, split=split)), batches
 
 
-def load_split(config: DataConfig, split: str) -> Any:
+def load_split(config: DataConfig, split: str) -> "Part":
     """Returns one part of a data set; UsageError if it has no such part."""
     parts = load_data(config)
     if split not in parts:
@@ -128,14 +129,12 @@ def load_split(config: DataConfig, split: str) -> Any:
     return parts[split]
 
 
-def split_size(part: Any, split: str, views: int, count: int) -> int:
+def split_size(part: "Part", split: str, views: int, count: int) -> int:
     """Returns how many examples are embedded; see `embed_part`."""
-    if split == "distractors":
-        return count
-    return len(part) * (views if getattr(part, "view", None) is not None else 1)
+    return count if split == "distractors" else part.size(views)
 
 
-def split_batches(part: Any, split: str, views: int, span: range) -> "tf.data.Dataset":
+def split_batches(part: "Part", split: str, views: int, span: range) -> "tf.data.Dataset":
     """Returns batches of the examples whose numbers are in `span`; see `embed_part`."""
     size = examples_at_once(part.shape)
     if split == "distractors":

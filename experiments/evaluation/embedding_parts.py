@@ -105,7 +105,7 @@ class Parts:
             except ValueError as error:
                 raise UsageError(f"--image_folder: {error}") from error
         config = self.run.config.data
-        if hasattr(config.options, "on_error"):
+        if "on_error" in (field.name for field in dataclasses.fields(config.options)):
             options = dataclasses.replace(config.options, on_error="skip")
             config = dataclasses.replace(config, options=options)
         data_dir = self.work.data_dir or config.data_dir
@@ -115,8 +115,7 @@ class Parts:
         """Returns all that decides the rows."""
         examples, work = self._examples, self.work
         names = b"\n".join(str(path).encode() for path in self.inputs)
-        arrays = [getattr(examples, name, None) for name in ("rows", "labels", "class_counts")]
-        content = b"".join(array.tobytes() for array in arrays if array is not None)
+        content = examples.fingerprint()
         return {
             "run": self.run.config.identity,
             "encoder": fingerprint({}, [self.run.encoder_file]),
@@ -229,17 +228,8 @@ class Parts:
 
     def _broken(self, span: range) -> list[dict[str, Any]]:
         """Returns which examples could not be read so far, and why."""
-        source = getattr(self._examples, "source", None)
-        failures = getattr(source, "failures", {})
-        if source is None or not failures:
-            return []
-        rows = self._examples.rows[span.start : span.stop].tolist()
-        numbered = zip(span, rows, strict=True)
-        return [
-            {"example": number, "input": source.describe(row), "reason": failures[row]}
-            for number, row in numbered
-            if row in failures
-        ]
+        failures = self._examples.failures(span.start, span.stop)
+        return [{"example": number, **broken._asdict()} for number, broken in failures.items()]
 
     def finish(self) -> tuple[int, int]:
         """Lists all failures in one file; returns how many rows and failures there are.
@@ -254,10 +244,8 @@ class Parts:
         examples = [example for number in range(len(self.spans)) for example in self.failed(number)]
         # Those whose header was broken were left out when the examples were loaded.
         listed = {example["input"] for example in examples}
-        source: Any = getattr(self._examples, "source", None)
-        for row, reason in getattr(source, "failures", {}).items():
-            if source.describe(row) not in listed:
-                examples.append({"example": None, "input": source.describe(row), "reason": reason})
+        others = [broken for broken in self._examples.left_out() if broken.input not in listed]
+        examples += [{"example": None, **broken._asdict()} for broken in others]
         with atomic_path(self.work.output / FAILED) as temporary:
             temporary.write_text("".join(json.dumps(example) + "\n" for example in examples))
         rows = sum(outcome.rows for outcome in outcomes if outcome is not None)

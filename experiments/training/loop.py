@@ -221,12 +221,12 @@ def save_start(model_dir: pathlib.Path, config: TrainConfig, num_classes: int) -
         temporary.write_text(json.dumps(start, indent=1))
 
 
-def _class_groups(part: Any, config: TrainConfig) -> Callable:
+def _class_groups(part: "Part", config: TrainConfig) -> Callable:
     """Returns the order of examples that --examples_per_class asks for."""
     from sparse_embed.datasets.class_groups import class_groups
 
     wanted = config.optimization.examples_per_class
-    if not hasattr(part, "labels"):
+    if part.labels is None:
         raise UsageError(
             f"--dataset={config.data.dataset} is read in the order of its files: it needs "
             "--examples_per_class=1"

@@ -55,7 +55,7 @@ def write(folder: pathlib.Path, encode: Callable, part: "Part") -> None:
 
 def _names(part: "Part", labels: np.ndarray) -> list[str]:
     """Returns the name of each example's class in one line; its number if it has no name."""
-    names = getattr(part, "class_names", ())
+    names = part.class_names
     known = [names[label] if label < len(names) else str(label) for label in labels.tolist()]
     return [" ".join(str(name).split()) or "(blank)" for name in known]
 
