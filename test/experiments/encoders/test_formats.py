@@ -55,7 +55,7 @@ def trained(tmp_path_factory, images):
 
 
 def test_flags_name_all_formats():
-    assert list(FORMATS) == ENCODERS
+    assert tuple(FORMATS) == ENCODERS
 
 
 @pytest.mark.parametrize("name", ALL)
