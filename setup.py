@@ -6,6 +6,7 @@ import os
 import numpy
 from Cython.Build import cythonize
 from setuptools import Extension, find_packages, setup
+from setuptools.command.build_py import build_py
 
 # A folder at the top of the repository that has an `__init__.py` is `sparse_embed.<folder>`.
 FOLDERS = sorted(os.path.dirname(path) for path in glob.glob("*/__init__.py"))
@@ -30,7 +31,18 @@ extensions = [
     )
 ]
 
+
+class BuildPy(build_py):
+    """Leaves out this file, which stands in the folder of the package `sparse_embed` itself."""
+
+    def find_package_modules(self, package, package_dir):
+        """Returns (package, module, path) of each module."""
+        modules = super().find_package_modules(package, package_dir)
+        return [found for found in modules if found[1] != "setup"]
+
+
 setup(
+    cmdclass={"build_py": BuildPy},
     # The file `__init__.py` beside this one is that of `sparse_embed` itself.
     packages=["sparse_embed"]
     + [
@@ -42,7 +54,8 @@ setup(
     # What is listed here is installed and nothing else: MANIFEST.in has the C++ sources, too.
     include_package_data=False,
     package_data={
-        "": ["py.typed", "*.pyi"],
+        "": ["*.pyi"],
+        "sparse_embed": ["py.typed"],
         "sparse_embed.experiments": ["**/*.html"],
         "sparse_embed.flags": ["presets/**/*.flags"],
     },

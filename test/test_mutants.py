@@ -20,4 +20,4 @@ def test_a_mutant_changes_one_place_and_names_a_test(mutant):
 def test_mutants_are_all_over_the_packages():
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 60
     packages = {path.parent.name for path in ROOT.glob("*/__init__.py")}
-    assert {mutant.file.partition("/")[0] for mutant in MUTANTS} == packages
+    assert {mutant.file.partition("/")[0] for mutant in MUTANTS} == packages | {"benchmarks"}

@@ -182,13 +182,13 @@ def test_wheel_holds_every_package_and_its_data(wheel):
     """All Python files, templates and presets; neither tests nor C++ sources."""
     with zipfile.ZipFile(wheel) as content:
         names = {name for name in content.namelist() if ".dist-info/" not in name}
-    kinds = ("*.py", "*.pyi", "*.html", "*.flags", "py.typed")
+    kinds = ("*.py", "*.pyi", "*.html", "*.flags")
     wanted = {
         f"sparse_embed/{path.relative_to(ROOT)}"
         for package in PACKAGES
         for kind in kinds
         for path in (ROOT / package).rglob(kind)
-    } | {f"sparse_embed/{name}" for name in ADDED}
+    } | {f"sparse_embed/{name}" for name in ("__init__.py", "py.typed", *ADDED)}
     (extension,) = names - wanted
     assert re.fullmatch(r"sparse_embed/retrieval/_index\..*(so|pyd)", extension)
     assert wanted <= names

@@ -58,6 +58,7 @@ ONLY_PARSED = (
     "--database=runs/workloads",
     "--dataset=tfrecords",
     "--figures=tradeoff,roc",
+    "--source=",
     "--reg_path",
     "--split=train",
     "--strategy",
@@ -247,8 +248,7 @@ def script_job(words):
     if script in SMALL and not any(word.startswith(ONLY_PARSED) for word in arguments):
         job["kind"] = "run"
         preset = "".join(word for word in arguments if word.startswith("--preset="))
-        is_other = any(word.startswith(("--source=", "--what=", "--to=")) for word in arguments)
-        arguments = [*arguments, *([] if is_other else SMALL[script])]
+        arguments = [*arguments, *SMALL[script]]
         if script == "train":
             arguments += [] if "dense" in preset else SPARSE
             arguments += FEW_GLYPHS if "glyphs" in preset else []

@@ -15,6 +15,7 @@ def test_an_option_is_a_field_with_its_default_and_what_a_flag_says():
     assert Options() == Options(size=112, kind="a")
     assert Options(size=7).size == 7
     size, kind = dataclasses.fields(Options)
-    assert dict(size.metadata) == {"help": "Height.", "choices": None, "lower": 8, "upper": 512}
+    told = {"help": "Height.", "choices": None, "lower": 8, "upper": 512, "parser": None}
+    assert dict(size.metadata) == told
     assert kind.metadata["choices"] is words
     assert kind.metadata["lower"] is kind.metadata["upper"] is None

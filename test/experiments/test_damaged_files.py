@@ -143,8 +143,9 @@ def make_data_sets(folder):
     (folder / "shards" / "manifest.json").write_text('{"format": 1, "num_examples": 3}')
     (folder / "list.json").write_text('{"path": ["a.jpg"], "id": ["a"]}')
     (folder / "broken_list.json").write_text('{"path": ["a.jpg"')
-    (folder / "quick").mkdir()
-    (folder / "quick" / "steps.json").write_text('{"train": ')
+    for extent in ("quick", "comparison"):
+        (folder / extent).mkdir(exist_ok=True)
+        (folder / extent / "steps.json").write_text('{"train": ')
     (folder / "results" / "records").mkdir(parents=True)
     (folder / "results" / "records" / "x.json").write_text('{"name": "x"')
     (folder / "study").mkdir()

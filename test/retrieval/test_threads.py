@@ -25,26 +25,35 @@ def test_numpy_gets_as_many_threads_as_are_asked_for():
         raise KeyError
     assert blas_counts() == before
     with threads.blas_threads(2):
-        assert blas_counts() == [2] * len(before)
+        assert blas_counts() == counts_with(2)
     assert blas_counts() == before
 
 
 class Block(threading.Thread):
-    """A thread that is in a block of `blas_threads` until it is told to leave."""
+    """A thread that is in a block of `blas_threads` until the `with` block of ours ends."""
 
     def __init__(self, count):
         super().__init__(daemon=True)
         self.count, self.inside, self.may_leave = count, threading.Event(), threading.Event()
-        self.start()
 
     def run(self):
         with threads.blas_threads(self.count):
             self.inside.set()
             self.may_leave.wait(60)
 
-    def leave(self):
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
         self.may_leave.set()
         self.join()
+
+
+def counts_with(count):
+    """What `count` makes of each library: some have been built for no more threads than cores."""
+    with threadpoolctl.threadpool_limits(count, "blas"):
+        return blas_counts()
 
 
 def test_threads_that_want_different_numbers_take_turns():
@@ -52,28 +61,27 @@ def test_threads_that_want_different_numbers_take_turns():
     before = blas_counts()
     if not before:
         pytest.skip("threadpoolctl does not know NumPy's BLAS")
-    first = Block(5)
-    assert first.inside.wait(60)
-    second = Block(3)
-    second.inside.wait(0.2)  # which it should not be yet
-    assert blas_counts() == [5] * len(before)
-    first.leave()
-    assert second.inside.wait(60)
-    assert blas_counts() == [3] * len(before)
-    second.leave()
+    one, three = counts_with(1), counts_with(3)
+    with Block(3) as first:
+        assert first.inside.wait(60)
+        with Block(1) as second:
+            second.inside.wait(0.2)  # which it should not be yet
+            assert blas_counts() == three
+            first.may_leave.set()
+            assert second.inside.wait(60)
+            assert blas_counts() == one
     assert blas_counts() == before
 
 
 def test_a_fork_does_not_wait_for_the_turn_of_a_thread_that_it_has_not():
-    block = Block(1)
-    assert block.inside.wait(60)
-    pid = os.fork()
-    if pid == 0:
-        signal.alarm(30)
-        with threads.blas_threads(1):
-            os._exit(0)
-    assert os.waitpid(pid, 0)[1] == 0
-    block.leave()
+    with Block(1) as block:
+        assert block.inside.wait(60)
+        pid = os.fork()
+        if pid == 0:
+            signal.alarm(30)
+            with threads.blas_threads(1):
+                os._exit(0)
+        assert os.waitpid(pid, 0)[1] == 0
 
 
 def test_faiss_has_a_number_for_each_thread():
