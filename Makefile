@@ -1,9 +1,10 @@
-# make reproduce     every figure and table of the paper, as a report; PRESET=quick, full, rehearsal
-#                    or paper, ARGS for its flags
+# make reproduce     every figure and table of the paper, as a report; PRESET=quick, full, rehearsal,
+#                    paper, cifar100 or comparison; ARGS for its flags
 # make demo          the page of the service on what `make reproduce` left; ARGS for its flags
 # make test          the tests; PYTEST_ARGS chooses among them
 # make test-engines  the tests that need other engines, databases or Ray, which it installs
 #                    (gigabytes)
+# make test-slow     the tests that are too long for every change
 # make test-benchmarks  the tests of the studies in benchmarks/
 # make test-minimum  the tests with the oldest versions of our dependencies that we support
 # make sanitize      the tests of the search engine under AddressSanitizer and UBSan; with
@@ -30,7 +31,7 @@ STUDIES := $(filter-out benchmarks/test_% benchmarks/conftest.py,$(wildcard benc
 PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check \
   $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
 
-.PHONY: reproduce demo test test-engines test-minimum test-benchmarks sanitize fuzz kill mutants lint install clean
+.PHONY: reproduce demo test test-engines test-minimum test-benchmarks test-slow sanitize fuzz kill mutants lint install clean
 .DELETE_ON_ERROR:
 
 reproduce: $(INSTALLED)
@@ -75,6 +76,9 @@ fuzz: $(INSTALLED)
 test-engines: $(INSTALLED)
 	$(PIP_INSTALL) --editable '.[all,dev,benchmark,distributed,export]'
 	$(BIN)/pytest test benchmarks -m engines -rs $(PYTEST_ARGS)
+
+test-slow: $(INSTALLED)
+	$(BIN)/pytest -m slow $(PYTEST_ARGS)
 
 test-benchmarks: $(INSTALLED)
 	$(BIN)/pytest benchmarks $(PYTEST_ARGS)

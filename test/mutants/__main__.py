@@ -56,7 +56,7 @@ class Copy:
         """Runs tests of the copy in one process; returns how many failed, had errors, ..."""
         report = self.root.parent / "report.xml"
         report.unlink(missing_ok=True)
-        options = ("-n0", "-p", "no:cacheprovider", "-rs", f"--junitxml={report}")
+        options = ("-n0", "-m", "", "-p", "no:cacheprovider", "-rs", f"--junitxml={report}")
         done = self.python("-m", "pytest", *options, *arguments)
         if not report.exists():
             return done, {}

@@ -99,6 +99,7 @@ def test_unknown_model_is_told_with_the_choices(archive, tmp_path, capfd):
         shown(capfd, f"--data_dir={archive}", f"--run_dir={tmp_path}", "--only=vgg")
 
 
+@pytest.mark.slow  # a minute: nine training runs
 def test_heads_are_trained_on_features_with_several_seeds(archive, tmp_path, capfd, monkeypatch):
     """Two seeds and targets, in place of three and four."""
     monkeypatch.setattr(cifar100_plan, "SEEDS", (0, 1))

@@ -19,21 +19,33 @@ import pytest
 from PIL import Image
 
 RUNS = {
-    "mobilefacenet_flops_300": (1, 2, 4),
-    "mobilefacenet_l1_2.0": (1, 2),
-    "mobilefacenet_dense512": (1, 2),
-    "resnet101_flops_100": (1, 4),
-    "resnet101_l1_3.0": (1, 2),
+    "quick": {"mobilefacenet_flops_300": (1, 2), "resnet101_l1_3.0": (1, 2)},
+    "slow": {
+        "mobilefacenet_flops_300": (1, 4),
+        "mobilefacenet_l1_2.0": (1, 2),
+        "mobilefacenet_dense512": (1, 2),
+        "resnet101_flops_100": (1, 4),
+    },
 }
-PAIRS = [(name, devices) for name, counts in RUNS.items() for devices in counts[1:]]
+# Two minutes on 2 cores, of which the slow runs take more than one.
+PAIRS = pytest.mark.parametrize(
+    ("folder", "name", "devices"),
+    [
+        pytest.param(kind, name, counts[-1], marks=[pytest.mark.slow] if kind == "slow" else [])
+        for kind, runs in RUNS.items()
+        for name, counts in runs.items()
+    ],
+    indirect=["folder"],
+)
 # Of the largest value in an array; and beside it, since the gradient of a shift before a batch norm
 # is nothing but rounding, as are the averages of what such a norm has centred.
 RELATIVE, MOMENTUM, VALUE = 1e-5, 1e-9, 1e-7
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """Trains every preset, in one process per number of devices."""
+def folder(request, tmp_path_factory):
+    """Trains every preset of a kind, in one process per number of devices."""
+    runs = RUNS[request.param]
     folder = tmp_path_factory.mktemp("devices")
     rng = np.random.default_rng(0)
     for number in range(12):
@@ -45,7 +57,9 @@ def folder(tmp_path_factory):
     variables = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
     variables |= {"OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1"}
     for devices in (1, 2, 4):
-        names = [name for name, counts in RUNS.items() if devices in counts]
+        names = [name for name, counts in runs.items() if devices in counts]
+        if not names:
+            continue
         done = subprocess.run(
             [sys.executable, script, folder, str(devices), folder / "images", *names],
             env={**os.environ, **variables},
@@ -85,7 +99,7 @@ def largest_excess(expected, found):
     return max((excess, path) for path, excess in excesses.items())
 
 
-@pytest.mark.parametrize(("name", "devices"), PAIRS)
+@PAIRS
 def test_loss_and_penalty_equal_those_of_one_device(folder, name, devices):
     one, many = (read_record(folder, name, count) for count in (1, devices))
     assert (one["replicas"], many["replicas"]) == (1, devices)
@@ -96,7 +110,7 @@ def test_loss_and_penalty_equal_those_of_one_device(folder, name, devices):
         assert expected["penalty_loss"] > 0.5
 
 
-@pytest.mark.parametrize(("name", "devices"), PAIRS)
+@PAIRS
 def test_weights_statistics_and_gradients_equal_those_of_one_device(folder, name, devices):
     one, many = (read_state(folder, name, count) for count in (1, devices))
     momenta = [values for path, values in one.items() if path.startswith("optimizer")]
