@@ -66,6 +66,7 @@ class Settings:
     call_ms: float
     gigabits: float
     replica_cores: int
+    picture: pathlib.Path
     page: pathlib.Path | None
 
 
@@ -209,11 +210,11 @@ def plan(folder: pathlib.Path, options: Settings) -> None:
         ivfpq=dataclasses.asdict(ivfpq),
         compared=compared,
     )
-    cost_report.draw(folder, folder / "cost_model.png")
+    cost_report.draw(folder, options.picture)
     text = cost_report.markdown(folder)
     print(text)
     if options.page:
-        picture = os.path.relpath(folder / "cost_model.png", options.page.parent)
+        picture = os.path.relpath(options.picture, options.page.parent)
         text = f"![time per query and latency of many shards]({picture})\n\n{text}"
         page = options.page.read_text() if options.page.exists() else ""
         options.page.write_text(put_between_marks(page, text))
@@ -265,10 +266,11 @@ class Options:
     output: str | None = fields.output()
     num_threads: int = fields.num_threads()
     stage: str | None = option(None, "What to do; see above.", choices=list(STAGES))
-    cost_dir: str = option("results/cost_model", "Folder of the records.")
+    cost_dir: str = option("runs/cost_model/records", "Folder of the records.")
     shard_dir: str = option(
         "runs/cost_model", "Folder of index files, which are removed once timed."
     )
+    picture: str = option("results/pictures/cost_model.png", "Figure of the plan (.png).")
     cost_queries: int = option(300, "Queries of each kind.", lower=10, upper=50_000)
     timing_rounds: int = option(3, "How often each query is timed.", lower=1)
     round_trip_ms: float = option(
@@ -296,6 +298,7 @@ def main(options: Options) -> None:
         call_ms=options.call_ms,
         gigabits=options.gigabits,
         replica_cores=options.replica_cores,
+        picture=app.writable_file("picture", options.picture, ".png"),
         page=app.writable_file("output", options.output, ".md") if options.output else None,
     )
     STAGES[options.stage](folder, settings)

@@ -241,6 +241,7 @@ def options(tmp_path, **changed):
         **{"shard_dir": tmp_path, "rows": 3000, "dims": 64, "nnz": 32, "queries": 12, "rounds": 2},
         **{"num_threads": 1, "round_trip_ms": 1.2, "call_ms": 0.1},
         **{"gigabits": 10.0, "replica_cores": 4, "page": tmp_path / "page.md"},
+        "picture": tmp_path / "cost_model.png",
     }
     return cost_model.Settings(**(values | changed))
 
@@ -288,11 +289,11 @@ def test_all_stages(tmp_path, monkeypatch):
     planned = json.loads((folder / "plan.json").read_text())["records"]
     assert {record["shards"] for record in planned} == {2, 5, 20, 50}
     assert all(record["p50"] <= record["p99"] for record in planned)
-    assert (folder / "cost_model.png").stat().st_size > 1000
+    assert (tmp_path / "cost_model.png").stat().st_size > 1000
     page = (tmp_path / "page.md").read_text()
     assert page.startswith("Before")
     assert "### 1,000,000,000 rows" in page
-    assert "(records/cost_model.png)" in page
+    assert "(cost_model.png)" in page
     assert "old" not in page
 
 
