@@ -12,7 +12,7 @@ from sparse_embed.experiments.reporting import selection
 
 
 def data_uri(image: np.ndarray) -> str:
-    """Returns a grey image that `glyph_sets` stored as a PNG in a URI, ink black on white."""
+    """Returns a grey image that `prepare_data` drew as a PNG in a URI, ink black on white."""
     from PIL import Image  # comes with matplotlib
 
     ink = np.clip((image.astype(np.int16) - 64) * 2, 0, 255)  # 64 is paper, 192 is ink
