@@ -43,6 +43,8 @@ def main(options: Database | Shards) -> None:
 def _export(options: Database) -> None:
     source = app.existing_path("source", options.source)
     payload = app.existing_path("payload", options.payload) if options.payload else None
+    if options.to is None:
+        raise UsageError("--to is not given: expected qdrant, pgvector or shards")
     if not options.target:
         raise UsageError("--target is not given: expected an URL, a folder or a DSN")
     kinds = {"qdrant": open_qdrant, "pgvector": PgVector}

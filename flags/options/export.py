@@ -11,7 +11,7 @@ from sparse_embed.flags.options import fields
 class Database:
     """Rows, their ids and a payload in a database."""
 
-    to: str = option("qdrant", "Kind of database.", choices=("qdrant", "pgvector"))
+    to: str | None = option(None, "Kind of database.", choices=("qdrant", "pgvector"))
     source: str | None = option(
         None,
         "What to export: an index as SparseIndex.save writes it, sparse embeddings (.npz), or a "
