@@ -4,6 +4,7 @@ Importing this module defines no flags: `flags.config` makes one from each field
 """
 
 import dataclasses
+import typing
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -389,11 +390,21 @@ class TrainConfig:
 
 
 def fill(config_class: type, values: Mapping[str, Any]) -> Any:
-    """Returns `config_class` with the values that it has fields for."""
+    """Returns `config_class` with the values that it has fields for.
+
+    Raises:
+        TypeError: a value is not of its field's type.
+    """
     if not isinstance(values, Mapping):
         raise TypeError(f"{config_class.__name__} is a mapping, not {type(values).__name__}")
-    names = {field.name for field in dataclasses.fields(config_class)} - {"options"}
-    return config_class(**{name: value for name, value in values.items() if name in names})
+    fields = {field.name: field for field in dataclasses.fields(config_class)}
+    known = {name: values[name] for name in fields if name in values and name != "options"}
+    for name, value in known.items():
+        kinds = typing.get_args(fields[name].type) or (fields[name].type,)
+        is_number = float in kinds and type(value) is int  # as JSON may have it
+        if type(value) not in kinds and not is_number:
+            raise TypeError(f"{name} is {value!r}, of {type(value).__name__}")
+    return config_class(**known)
 
 
 PARTS: list[type] = [field.type for field in dataclasses.fields(TrainConfig)]  # type: ignore[misc]

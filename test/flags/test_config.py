@@ -1,4 +1,5 @@
 import dataclasses
+import re
 import subprocess
 import sys
 import typing
@@ -183,6 +184,24 @@ def test_config_survives_its_record():
     del found["model"]["width"], found["distribution"]
     found["data"]["a_flag_of_the_past"] = 1
     assert TrainConfig.from_dict(found) == written
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ({"regularizer": None}, "regularizer is None, of NoneType"),
+        ({"regularizer": 3}, "regularizer is 3, of int"),
+        ({"active_bits": 2.5}, "active_bits is 2.5, of float"),
+        ({"active_bits": True}, "active_bits is True, of bool"),
+        ({"margin": "wide"}, "margin is 'wide', of str"),
+        ([], "ObjectiveConfig is a mapping, not list"),
+    ],
+)
+def test_a_record_with_values_of_other_types_is_refused(part, value):
+    """Python would take them, and whoever asks for the method would get no name."""
+    with pytest.raises(TypeError, match=re.escape(value)):
+        TrainConfig.from_dict({"objective": part})
+    assert TrainConfig.from_dict({"objective": {"margin": 1}}).objective.margin == 1
 
 
 @pytest.mark.parametrize(
