@@ -8,7 +8,7 @@ code takes options and never reads flags.
 import dataclasses
 import math
 import typing
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from absl import flags
@@ -74,14 +74,11 @@ def all_fields(config_class: type) -> Iterator[_Field]:
             yield from all_fields(field.type)  # type: ignore[arg-type]
 
 
-def define(
-    *config_classes: type, only: Collection[str] = (), into: flags.FlagValues = flags.FLAGS
-) -> None:
+def define(*config_classes: type, into: flags.FlagValues = flags.FLAGS) -> None:
     """Defines a flag for each field of the configs; existing flags are left as they are.
 
     Args:
         *config_classes: the configs.
-        only: names of the fields that are wanted; all if empty.
         into: the flags that get them.
 
     Raises:
@@ -89,8 +86,6 @@ def define(
     """
     for config_class in config_classes:
         for field in all_fields(config_class):
-            if only and field.name not in only:
-                continue
             if field.name not in into:
                 _define(field, into)
             elif not into[field.name].help.endswith(field.metadata["help"]):
@@ -112,29 +107,6 @@ def from_flags(config_class: type[Config], parsed: flags.FlagValues = flags.FLAG
     return config_class(**values)
 
 
-def arguments(options: Any) -> list[str]:
-    """Returns the flags that give these options: those that are not the defaults."""
-    found = []
-    for field in dataclasses.fields(options):
-        value = getattr(options, field.name)
-        if "help" in field.metadata:
-            if value != field.default:
-                found += [_written(field, value)]
-        elif dataclasses.is_dataclass(value):
-            found += arguments(value)
-    return found
-
-
-def _written(field: _Field, value: Any) -> str:
-    if isinstance(value, bool):
-        return f"--{'' if value else 'no'}{field.name}"
-    if isinstance(value, tuple):
-        value = ",".join(map(str, value))
-    elif isinstance(value, float):
-        value = f"{value:g}" if float(f"{value:g}") == value else repr(value)
-    return f"--{field.name}={value}"
-
-
 def check_choices(*configs: Any) -> None:
     """Raises UsageError if a value is not in the table that its flag chooses from."""
     for config in configs:
@@ -154,7 +126,8 @@ def name_choices(config_class: type, into: flags.FlagValues = flags.FLAGS) -> No
 def _define(field: _Field, into: flags.FlagValues) -> None:
     kinds = [kind for kind in typing.get_args(field.type) if kind is not type(None)]
     kind = kinds[0] if kinds else field.type
-    text, choices, default = field.metadata["help"], field.metadata["choices"], _default(field)
+    text, choices = field.metadata["help"], field.metadata["choices"]
+    default: Any = field.default
     if field.metadata["parser"]:
         flags.DEFINE(field.metadata["parser"], field.name, default, text, flag_values=into)
         return
@@ -186,10 +159,6 @@ def _define(field: _Field, into: flags.FlagValues) -> None:
         flags.register_validator(field.name, _is_finite, "expected a finite number", into)
     elif kind is int:
         flags.register_validator(field.name, _is_small, "expected an integer below 2^63", into)
-
-
-def _default(field: _Field) -> Any:
-    return field.default
 
 
 def _is_finite(value: float | None) -> bool:
