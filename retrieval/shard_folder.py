@@ -365,7 +365,8 @@ def add(
         rows = canonical_csr("csr", csr, manifest.dims)
         given = new_ids(ids, rows.shape[0])
         if given is None:
-            given = np.arange(manifest.next_id, manifest.next_id + rows.shape[0])
+            last = manifest.next_id + rows.shape[0]
+            given = id_array("ids", np.arange(manifest.next_id, last, dtype=np.uint64))
         index = SparseIndex(manifest.dims, batches.block_rows(rows))
         index.add(csr, given, num_threads)
         name = f"shard-{_number(manifest):05d}"

@@ -436,3 +436,11 @@ def test_what_was_acknowledged_survives_kills(tmp_path):
         )
         added |= found
         removed |= added - found
+
+
+def test_after_the_largest_id_there_is_none(tmp_path):
+    rows, largest = np.eye(3, dtype=np.float32), 2**63 - 1
+    shard_folder.create(tmp_path / "a", rows, ids=[0, 5, largest], shards=1)
+    with pytest.raises(ValueError, match=f"ids holds {largest + 1}: expected ids <= {largest}"):
+        shard_folder.add(tmp_path / "a", rows[:1])
+    shard_folder.add(tmp_path / "a", rows[:1], [7])
