@@ -1,6 +1,10 @@
 """Parts that architectures share: channels under `width`, convolution with batch norm, PReLU."""
 
+from typing import Any
+
 import keras
+
+Tensor = Any  # Keras' symbolic and eager tensors, NumPy arrays
 
 # For the moving averages of mean and variance that inference uses: they span a few dozen batches,
 # so that they are as accurate after a few hundred steps as after 200,000.
@@ -12,7 +16,7 @@ def scaled(channels: int, width: float) -> int:
     return max(1, round(channels * width))
 
 
-def batch_norm(x, **kwargs):
+def batch_norm(x: Tensor, **kwargs: Any) -> Tensor:
     """Batch norm whose moving averages suit short training runs.
 
     Its statistics are those of the global batch: several replicas give the same result as one.
@@ -22,7 +26,7 @@ def batch_norm(x, **kwargs):
     )(x)
 
 
-def conv(x, channels: int, kernel: int, stride: int = 1):
+def conv(x: Tensor, channels: int, kernel: int, stride: int = 1) -> Tensor:
     """Convolution without bias: the batch norm after it has one."""
     return keras.layers.Conv2D(
         channels,
@@ -34,12 +38,12 @@ def conv(x, channels: int, kernel: int, stride: int = 1):
     )(x)
 
 
-def conv_norm(x, channels: int, kernel: int, stride: int = 1):
+def conv_norm(x: Tensor, channels: int, kernel: int, stride: int = 1) -> Tensor:
     """Convolution and batch norm."""
     return batch_norm(conv(x, channels, kernel, stride))
 
 
-def prelu(x):
+def prelu(x: Tensor) -> Tensor:
     """max(x, 0) + a min(x, 0) with one learnt a per channel, 1/4 at first (He et al. 2015)."""
     return keras.layers.PReLU(
         alpha_initializer=keras.initializers.Constant(0.25), shared_axes=[1, 2]

@@ -2,10 +2,10 @@
 
 import keras
 
-from sparse_embed.models.blocks import batch_norm, conv, conv_norm, scaled
+from sparse_embed.models.blocks import Tensor, batch_norm, conv, conv_norm, scaled
 
 
-def convnet(images, width: float):
+def convnet(images: Tensor, width: float) -> Tensor:
     """Three convolutions, each with batch norm and ReLU and each halving the image, then flatten.
 
     | layer                   | output for glyphs, 32x32x1 |

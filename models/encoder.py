@@ -7,6 +7,7 @@ from typing import NamedTuple
 import keras
 
 from sparse_embed.common.checks import check_choice, check_number
+from sparse_embed.models.blocks import Tensor
 from sparse_embed.models.convnet import convnet
 from sparse_embed.models.haarnet import haarnet
 from sparse_embed.models.head import embedding_head
@@ -27,7 +28,7 @@ class Architecture(NamedTuple):
             smallest height and width.
     """
 
-    backbone: Callable
+    backbone: Callable[[Tensor, float], Tensor]
     minimum: tuple[int, ...]
 
 

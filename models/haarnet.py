@@ -3,12 +3,12 @@
 import keras
 import numpy as np
 
-from sparse_embed.models.blocks import batch_norm, conv, conv_norm, scaled
+from sparse_embed.models.blocks import Tensor, batch_norm, conv, conv_norm, scaled
 
 CHANNELS = (64, 256, 256)
 
 
-def haarnet(images, width: float):
+def haarnet(images: Tensor, width: float) -> Tensor:
     """A Haar transform and three blocks of two convolutions, then the maximum of each channel.
 
     | layer                                       | output for CIFAR, 32x32x3 |
@@ -56,4 +56,5 @@ def haar_kernel(channels: int) -> np.ndarray:
     if channels == 3:
         colours = np.array([[1, 1, 1], [1, 0, -1], [-1, 2, -1]]) / np.sqrt([[3], [2], [6]])
     kernel = np.einsum("ap,bc->pcab", signs, colours)
-    return kernel.reshape(2, 2, channels, 4 * channels).astype(np.float32)
+    whole: np.ndarray = kernel.reshape(2, 2, channels, 4 * channels).astype(np.float32)
+    return whole

@@ -12,13 +12,15 @@ file are for training and for other networks: a model with one of them loads aft
 """
 
 import statistics
+from collections.abc import Callable
+from typing import Any
 
 import keras
 from keras import ops
 
 from sparse_embed.common.checks import check_choice, check_number
 from sparse_embed.common.layer_state import add_step_counter
-from sparse_embed.models.blocks import batch_norm
+from sparse_embed.models.blocks import Tensor, batch_norm
 
 # Our name for an activation -> Keras' name for it. Keras' `soft_shrink` has the threshold 1/2.
 ACTIVATIONS = {"relu": "relu", "soft_threshold": "soft_shrink", "none": "linear"}
@@ -27,7 +29,7 @@ ACTIVATIONS = {"relu": "relu", "soft_threshold": "soft_shrink", "none": "linear"
 SMALLEST_NORM = 1e-12
 
 
-def _inverse_norm(x, axis: int):
+def _inverse_norm(x: Tensor, axis: int) -> Tensor:
     """Returns 1 / ||x||_2 along `axis`, which stays with length 1, and 0 where x is zero."""
     square = ops.sum(ops.square(x), axis=axis, keepdims=True)
     alive = square > SMALLEST_NORM**2
@@ -35,7 +37,7 @@ def _inverse_norm(x, axis: int):
     return ops.where(alive, ops.rsqrt(ops.where(alive, square, 1.0)), 0.0)
 
 
-def l2_normalize(x, axis: int = -1):
+def l2_normalize(x: Tensor, axis: int = -1) -> Tensor:
     """Returns x / ||x||_2 along `axis` in float32, and zeros where x is zero.
 
     A zero vector has no direction: it stays zero (it is similar to nothing, and costs nothing in
@@ -53,7 +55,7 @@ def l2_normalize(x, axis: int = -1):
 
 
 @ops.custom_gradient
-def _inverse_lengths(weights):
+def _inverse_lengths(weights: Tensor) -> tuple[Tensor, Callable[..., Tensor]]:
     """Returns the (1, classes) values 1 / ||w_c||, and 0 for a zero column, which learns nothing.
 
     With 85,000 classes and 1,024 dimensions the weights take 348 MB, and so does every term of
@@ -65,7 +67,7 @@ def _inverse_lengths(weights):
     """
     inverse = _inverse_norm(weights, axis=0)
 
-    def gradient(*args, upstream=None):
+    def gradient(*args: Tensor, upstream: Tensor = None) -> Tensor:
         upstream = args[0] if upstream is None else upstream
         return weights * (-upstream * inverse * inverse * inverse)
 
@@ -73,8 +75,11 @@ def _inverse_lengths(weights):
 
 
 def embedding_head(
-    features, embedding_dim: int, activation: str, initial_probability: float | None = None
-):
+    features: Tensor,
+    embedding_dim: int,
+    activation: str,
+    initial_probability: float | None = None,
+) -> Tensor:
     """Linear map -> batch norm -> activation -> unit norm.
 
     The layers are named `embedding_linear`, `embedding_norm`, `embedding_activation` (its output is
@@ -110,7 +115,7 @@ def embedding_head(
     return keras.Model(activations, l2_normalize(activations), name="embedding")(x)
 
 
-def _initial_norm(activation: str, probability: float | None) -> dict:
+def _initial_norm(activation: str, probability: float | None) -> dict[str, Any]:
     """Initializers of a batch norm after which a dimension is active with that probability.
 
     Its output is N(beta, gamma^2) at first. ReLU: P(N(beta, 1) > 0) = Phi(beta). Soft threshold:
@@ -139,19 +144,19 @@ class SoftThreshold(keras.layers.Layer):
         threshold: half the width of the interval around 0 that becomes 0; the paper's is 1/2.
     """
 
-    def __init__(self, threshold: float = 0.5, **kwargs):
+    def __init__(self, threshold: float = 0.5, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.threshold = float(check_number("threshold", threshold, minimum=0))
 
-    def call(self, inputs):
+    def call(self, inputs: Tensor) -> Tensor:
         """Applies the threshold to each value."""
         return ops.soft_shrink(inputs, self.threshold)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple[Any, ...]) -> tuple[Any, ...]:
         """The shape of the input."""
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The arguments that `from_config` needs to make this layer again."""
         return {**super().get_config(), "threshold": self.threshold}
 
@@ -181,17 +186,17 @@ class KeepLargest(keras.layers.Layer):
         anneal_steps: T, the number of steps until k is reached, >= 1.
     """
 
-    def __init__(self, k: int, anneal_steps: int, **kwargs):
+    def __init__(self, k: int, anneal_steps: int, **kwargs: Any) -> None:
         super().__init__(**{**kwargs, "dtype": "float32"})
         self.k = int(check_number("k", k, integer=True, minimum=1))
         self.anneal_steps = int(check_number("anneal_steps", anneal_steps, integer=True, minimum=1))
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple[Any, ...]) -> None:
         """Creates the step counter."""
         self.last, self.first = min(self.k, input_shape[-1]), min(4 * self.k, input_shape[-1])
         self.step = add_step_counter(self)
 
-    def call(self, embeddings, training=False):
+    def call(self, embeddings: Tensor, training: bool = False) -> Tensor:
         """Returns the (batch, d) embeddings, cut; counts a step if `training`."""
         magnitudes = ops.stop_gradient(ops.abs(embeddings))
         count = ops.convert_to_tensor(self.last, "int64")
@@ -205,11 +210,11 @@ class KeepLargest(keras.layers.Layer):
         # Neither smaller nor larger than anything, NaN stays: the loss must show it.
         return l2_normalize(ops.where(magnitudes < smallest_kept, 0.0, embeddings))
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple[Any, ...]) -> tuple[Any, ...]:
         """The shape of the input."""
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The arguments that `from_config` needs to make this layer again."""
         return {**super().get_config(), "k": self.k, "anneal_steps": self.anneal_steps}
 
@@ -229,11 +234,11 @@ class ArcFaceHead(keras.layers.Layer):
         num_classes: number of classes.
     """
 
-    def __init__(self, num_classes: int, **kwargs):
+    def __init__(self, num_classes: int, **kwargs: Any) -> None:
         super().__init__(**{**kwargs, "dtype": "float32"})
         self.num_classes = int(check_number("num_classes", num_classes, integer=True, minimum=1))
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple[Any, ...]) -> None:
         """Makes the class weights."""
         self.class_weights = self.add_weight(
             shape=(input_shape[-1], self.num_classes),
@@ -241,16 +246,16 @@ class ArcFaceHead(keras.layers.Layer):
             name="class_weights",
         )
 
-    def call(self, embeddings):
+    def call(self, embeddings: Tensor) -> Tensor:
         """Maps embeddings (batch, embedding_dim) to cosines (batch, num_classes)."""
         weights = ops.cast(self.class_weights, "float32")
         # Products first, lengths then: no copy of the weights with unit length is made or kept.
         return ops.matmul(l2_normalize(embeddings), weights) * _inverse_lengths(weights)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple[Any, ...]) -> tuple[Any, ...]:
         """(batch, num_classes)."""
         return (*input_shape[:-1], self.num_classes)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The arguments that `from_config` needs to make this layer again."""
         return {**super().get_config(), "num_classes": self.num_classes}

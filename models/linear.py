@@ -1,9 +1,9 @@
 """`linear`: only the head, for dense embeddings made by another encoder."""
 
-from sparse_embed.models.blocks import batch_norm
+from sparse_embed.models.blocks import Tensor, batch_norm
 
 
-def linear(embeddings, width: float):
+def linear(embeddings: Tensor, width: float) -> Tensor:
     """Batch norm alone; the linear map is the head's.
 
     The other encoder has done the work already. With a hidden layer before the head, faces of

@@ -4,13 +4,13 @@ import math
 
 import keras
 
-from sparse_embed.models.blocks import batch_norm, conv_norm, prelu, scaled
+from sparse_embed.models.blocks import Tensor, batch_norm, conv_norm, prelu, scaled
 
 # (expansion t, output channels c, repetitions n, stride of the first s), as in the paper's table.
 BOTTLENECKS = ((2, 64, 5, 2), (4, 128, 1, 2), (2, 128, 6, 1), (4, 128, 1, 2), (2, 128, 2, 1))
 
 
-def mobilefacenet(images, width: float):
+def mobilefacenet(images: Tensor, width: float) -> Tensor:
     """The network up to the global depthwise convolution; the last linear 1x1 is the head's.
 
     | input       | operator            | t | c   | n | s |
@@ -47,7 +47,7 @@ def mobilefacenet(images, width: float):
     return keras.layers.Flatten()(x)
 
 
-def _bottleneck(x, expansion: int, channels: int, stride: int):
+def _bottleneck(x: Tensor, expansion: int, channels: int, stride: int) -> Tensor:
     """Expand 1x1, filter depthwise 3x3, project linearly 1x1; plus the input if shapes agree."""
     y = prelu(conv_norm(x, expansion * x.shape[-1], 1))
     y = prelu(_depthwise_norm(y, (3, 3), padding="same", stride=stride))
@@ -55,7 +55,7 @@ def _bottleneck(x, expansion: int, channels: int, stride: int):
     return keras.layers.Add()([x, y]) if x.shape == y.shape else y
 
 
-def _depthwise_norm(x, kernel: tuple[int, int], padding: str, stride: int = 1):
+def _depthwise_norm(x: Tensor, kernel: tuple[int, int], padding: str, stride: int = 1) -> Tensor:
     """Depthwise convolution and batch norm."""
     # He et al.'s variance 2 / fan-in; Keras' own initializer counts all channels in the fan-in, but
     # a depthwise filter sees only one.

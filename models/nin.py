@@ -2,10 +2,10 @@
 
 import keras
 
-from sparse_embed.models.blocks import scaled
+from sparse_embed.models.blocks import Tensor, scaled
 
 
-def nin(images, width: float):
+def nin(images: Tensor, width: float) -> Tensor:
     """Three blocks of a spatial convolution and 1x1 convolutions ("mlpconv"), then an average.
 
     | block | mlpconv                            | then                                |
@@ -35,7 +35,7 @@ def nin(images, width: float):
     return keras.layers.GlobalAveragePooling2D()(x)
 
 
-def _mlpconv(x, kernel: int, channels: tuple[int, ...], width: float):
+def _mlpconv(x: Tensor, kernel: int, channels: tuple[int, ...], width: float) -> Tensor:
     """A convolution with `kernel` and then 1x1 convolutions, each with ReLU."""
     for i, count in enumerate(channels):
         x = keras.layers.Conv2D(

@@ -2,13 +2,13 @@
 
 import keras
 
-from sparse_embed.models.blocks import batch_norm, conv_norm, prelu, scaled
+from sparse_embed.models.blocks import Tensor, batch_norm, conv_norm, prelu, scaled
 
 # (residual units, channels) of the four stages; the first unit of each halves the image.
 STAGES = ((3, 64), (13, 128), (30, 256), (3, 512))
 
 
-def resnet101(images, width: float):
+def resnet101(images: Tensor, width: float) -> Tensor:
     """The "LResNet100E-IR" of ArcFace, which the paper trained and calls ResNet-101.
 
     | layer                       | output for faces, 112x112x3 |
@@ -42,7 +42,7 @@ def resnet101(images, width: float):
     return keras.layers.Flatten()(x)
 
 
-def _improved_residual(x, channels: int, first: bool):
+def _improved_residual(x: Tensor, channels: int, first: bool) -> Tensor:
     """Shortcut of x plus (batch norm, conv, batch norm, PReLU, conv, batch norm)(x).
 
     In the first unit of a stage the second convolution has stride 2, and a 1x1 convolution of

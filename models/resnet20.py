@@ -3,13 +3,13 @@
 import keras
 from keras import ops
 
-from sparse_embed.models.blocks import conv_norm, scaled
+from sparse_embed.models.blocks import Tensor, conv_norm, scaled
 
 CHANNELS = (16, 32, 64)
 UNITS_PER_STAGE = 3
 
 
-def resnet20(images, width: float):
+def resnet20(images: Tensor, width: float) -> Tensor:
     """A convolution and three stages of three residual units, then an average.
 
     | layer                    | output for CIFAR, 32x32x3 |
@@ -39,7 +39,7 @@ def resnet20(images, width: float):
     return keras.layers.GlobalAveragePooling2D()(x)
 
 
-def residual(x, channels: int, stride: int):
+def residual(x: Tensor, channels: int, stride: int) -> Tensor:
     """ReLU(shortcut(x) + (conv, batch norm, ReLU, conv, batch norm)(x))."""
     y = keras.layers.ReLU()(conv_norm(x, channels, 3, stride))
     y = conv_norm(y, channels, 3)

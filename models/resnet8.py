@@ -2,13 +2,13 @@
 
 import keras
 
-from sparse_embed.models.blocks import conv_norm, scaled
+from sparse_embed.models.blocks import Tensor, conv_norm, scaled
 from sparse_embed.models.resnet20 import residual
 
 CHANNELS = (32, 64, 128)
 
 
-def resnet8(images, width: float):
+def resnet8(images: Tensor, width: float) -> Tensor:
     """A convolution and three residual units, then flatten.
 
     | layer               | output for words, 24x48x1 |
