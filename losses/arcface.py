@@ -1,6 +1,7 @@
 """ArcFace: softmax cross-entropy with an additive angular margin on the target (Deng et al.)."""
 
 import math
+from typing import Any
 
 import keras
 import numpy as np
@@ -9,7 +10,7 @@ import tensorflow as tf
 from sparse_embed.common.checks import check_number
 
 
-def arcface(labels, cosines, margin: float = 0.5, scale: float = 64.0) -> tf.Tensor:
+def arcface(labels: Any, cosines: Any, margin: float = 0.5, scale: float = 64.0) -> tf.Tensor:
     """Returns the ArcFace loss of each example.
 
     With the angle theta_k between an embedding and the weights of class k, and y its label,
@@ -80,10 +81,10 @@ class ArcFaceLoss(keras.losses.Loss):
         self.margin = float(check_number("margin", margin, minimum=0, maximum=math.pi / 2))
         self.scale = float(check_number("scale", scale, above=0))
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
         """Returns one value per example."""
         return arcface(y_true, y_pred, self.margin, self.scale)
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the constructor."""
         return {**super().get_config(), "margin": self.margin, "scale": self.scale}

@@ -1,5 +1,7 @@
 """Supervised contrast: examples of a class attract each other, all others repel."""
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 
@@ -8,7 +10,7 @@ from sparse_embed.losses.replicas import all_reduce_sum
 from sparse_embed.losses.triplet import global_batch
 
 
-def supervised_contrast(labels, embeddings, temperature: float = 0.05) -> tf.Tensor:
+def supervised_contrast(labels: Any, embeddings: Any, temperature: float = 0.05) -> tf.Tensor:
     """Returns the supervised contrastive loss of each example (Khosla et al., 2020, L_out).
 
     With s_ij = <z_i, z_j> / temperature and P(i) the other examples of the class of i,
@@ -62,10 +64,10 @@ class SupervisedContrastLoss(keras.losses.Loss):
         super().__init__(name=name, reduction=reduction, dtype="float32")
         self.temperature = float(check_number("temperature", temperature, above=0))
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
         """Returns one value per example."""
         return supervised_contrast(y_true, y_pred, self.temperature)
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the constructor."""
         return {**super().get_config(), "temperature": self.temperature}

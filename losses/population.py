@@ -20,7 +20,8 @@ Gradient = tuple[np.ndarray, np.ndarray]
 
 def _density(z: np.ndarray) -> np.ndarray:
     """Returns the density of the standard normal distribution."""
-    return np.exp(-0.5 * np.square(z)) / np.sqrt(2.0 * np.pi)
+    density: np.ndarray = np.exp(-0.5 * np.square(z)) / np.sqrt(2.0 * np.pi)
+    return density
 
 
 def _arrays(mu: ArrayLike, sigma: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
@@ -34,13 +35,15 @@ def _arrays(mu: ArrayLike, sigma: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
 def probability(mu: ArrayLike, sigma: ArrayLike) -> np.ndarray:
     """Returns P(Y+ > 0) = 1 - Phi(-mu/sigma) = Phi(mu/sigma) (lemma 1)."""
     mu, sigma = _arrays(mu, sigma)
-    return special.ndtr(mu / sigma)
+    found: np.ndarray = special.ndtr(mu / sigma)
+    return found
 
 
 def mean(mu: ArrayLike, sigma: ArrayLike) -> np.ndarray:
     """Returns E[Y+] = sigma phi(mu/sigma) + mu Phi(mu/sigma) (lemma 1)."""
     mu, sigma = _arrays(mu, sigma)
-    return sigma * _density(mu / sigma) + mu * special.ndtr(mu / sigma)
+    found: np.ndarray = sigma * _density(mu / sigma) + mu * special.ndtr(mu / sigma)
+    return found
 
 
 def probability_gradient(mu: ArrayLike, sigma: ArrayLike) -> Gradient:
@@ -131,7 +134,8 @@ def trajectory(
         return -np.concatenate([by_mu, by_sigma / sigma])
 
     def excess(_time: float, state: np.ndarray) -> float:
-        return np.max(probability(*parameters(state))) - until
+        above: float = np.max(probability(*parameters(state))) - until
+        return above
 
     excess.terminal = True  # type: ignore[attr-defined]
     start = np.concatenate([mu, np.log(sigma)])

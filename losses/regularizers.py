@@ -7,6 +7,7 @@ the dimensions by how often they are active, the l0 mask leaves out rows that ar
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -16,8 +17,11 @@ from sparse_embed.common.layer_state import add_state, add_step_counter
 from sparse_embed.losses.replicas import all_reduce_sum, mark_as_own, only_own
 from sparse_embed.losses.schedules import TargetFlops
 
+# A number, a function of the step, or what follows a number of multiply-adds.
+Weight = float | Callable[[Any], Any] | TargetFlops
 
-def _absolute(activations) -> tf.Tensor:
+
+def _absolute(activations: Any) -> tf.Tensor:
     """Returns |a_ij| in at least float32: float16 sums overflow and drop small terms."""
     activations = tf.convert_to_tensor(activations)
     if activations.shape.rank != 2:
@@ -27,7 +31,7 @@ def _absolute(activations) -> tf.Tensor:
     return tf.abs(activations)
 
 
-def relaxed_flops(activations) -> tf.Tensor:
+def relaxed_flops(activations: Any) -> tf.Tensor:
     """Returns the relaxed FLOPs of a (batch, d) tensor: sum_j (1/n sum_i |a_ij|)^2.
 
     The continuous relaxation of the multiply-adds per database row that a search with an inverted
@@ -36,7 +40,7 @@ def relaxed_flops(activations) -> tf.Tensor:
     return tf.reduce_sum(tf.square(tf.reduce_mean(_absolute(activations), axis=0)))
 
 
-def l1_norm(activations) -> tf.Tensor:
+def l1_norm(activations: Any) -> tf.Tensor:
     """Returns the mean l1 norm of the rows of a (batch, d) tensor: 1/n sum_i sum_j |a_ij|."""
     return tf.reduce_sum(tf.reduce_mean(_absolute(activations), axis=0))
 
@@ -73,8 +77,8 @@ class ActivationRegularization(keras.layers.Layer):
     """
 
     def __init__(
-        self, weight: float | Callable, scope: str = "global", name: str | None = None, **kwargs
-    ):
+        self, weight: Weight, scope: str = "global", name: str | None = None, **kwargs: Any
+    ) -> None:
         # Without autocast: in mixed precision the input must pass unchanged, too. That alone would
         # not keep Keras from casting the state and the metrics to half precision.
         super().__init__(name=name, autocast=False, **{**kwargs, "dtype": "float32"})
@@ -102,7 +106,7 @@ class ActivationRegularization(keras.layers.Layer):
         """Whether the layer needs to know how often dimensions are active."""
         return isinstance(self.weight, TargetFlops)
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple[Any, ...]) -> None:
         """Creates the step counter, and the state of `TargetFlops`."""
         self.step = add_step_counter(self)
         if isinstance(self.weight, TargetFlops):
@@ -114,7 +118,7 @@ class ActivationRegularization(keras.layers.Layer):
             first = tf.constant(self.weight.first_state(input_shape[-1]))
             self.controller = add_state(self, "controller", lambda shape, dtype: first, first.shape)
 
-    def call(self, inputs, training=False):
+    def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
         """Returns `inputs`; adds the loss if `training`."""
         absolute = _absolute(inputs)
         examples = tf.shape(absolute)[0]
@@ -154,16 +158,16 @@ class ActivationRegularization(keras.layers.Layer):
             self.add_loss(mark_as_own(weight * penalty))
         return inputs
 
-    def _get_own_losses(self):
+    def _get_own_losses(self) -> list[tf.Tensor]:
         # Keras has one list of losses per layer for all replicas. Without this, each replica would
         # count the losses of the others as well: the gradients would be right, the total not.
         return only_own(super()._get_own_losses())
 
-    def compute_output_spec(self, inputs, training=False):
+    def compute_output_spec(self, inputs: Any, training: bool = False) -> keras.KerasTensor:
         """Returns the shape and dtype of the input."""
         return keras.KerasTensor(inputs.shape, dtype=inputs.dtype)
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the constructor."""
         return {
             **super().get_config(),
@@ -172,7 +176,7 @@ class ActivationRegularization(keras.layers.Layer):
         }
 
     @classmethod
-    def from_config(cls, config: dict):
+    def from_config(cls, config: dict[str, Any]) -> "ActivationRegularization":
         """Returns the layer that `get_config` described."""
         weight = keras.saving.deserialize_keras_object(config["weight"])
         return cls(**{**config, "weight": weight})
@@ -185,10 +189,12 @@ class FlopsRegularization(ActivationRegularization):
     Arguments, metrics and use with several replicas: see `ActivationRegularization`.
     """
 
-    def __init__(self, weight, scope="global", name="flops", **kwargs):
+    def __init__(
+        self, weight: Weight, scope: str = "global", name: str = "flops", **kwargs: Any
+    ) -> None:
         super().__init__(weight, scope=scope, name=name, **kwargs)
 
-    def penalty(self, mean_activations):
+    def penalty(self, mean_activations: tf.Tensor) -> tf.Tensor:
         """Returns the sum of squares."""
         return tf.reduce_sum(tf.square(mean_activations))
 
@@ -200,10 +206,12 @@ class L1Regularization(ActivationRegularization):
     Arguments, metrics and use with several replicas: see `ActivationRegularization`.
     """
 
-    def __init__(self, weight, scope="global", name="l1", **kwargs):
+    def __init__(
+        self, weight: Weight, scope: str = "global", name: str = "l1", **kwargs: Any
+    ) -> None:
         super().__init__(weight, scope=scope, name=name, **kwargs)
 
-    def penalty(self, mean_activations):
+    def penalty(self, mean_activations: tf.Tensor) -> tf.Tensor:
         """Returns the sum."""
         return tf.reduce_sum(mean_activations)
 
@@ -232,8 +240,14 @@ class DFFlopsRegularization(FlopsRegularization):
     REFRESH = 100
 
     def __init__(
-        self, weight, df_cutoff=0.1, df_steepness=10.0, scope="global", name="df_flops", **kwargs
-    ):
+        self,
+        weight: Weight,
+        df_cutoff: float = 0.1,
+        df_steepness: float = 10.0,
+        scope: str = "global",
+        name: str = "df_flops",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(weight, scope=scope, name=name, **kwargs)
         self.df_cutoff = float(check_number("df_cutoff", df_cutoff, above=0))
         if self.df_cutoff >= 1:
@@ -242,14 +256,14 @@ class DFFlopsRegularization(FlopsRegularization):
 
     _counts = True
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple[Any, ...]) -> None:
         """Creates the counts and the weights of the dimensions."""
         super().build(input_shape)
         self.active = add_state(self, "active", shape=(input_shape[-1],))
         self.examples = add_state(self, "examples")
         self.dimension_weights = add_state(self, "dimension_weights", "ones", (input_shape[-1],))
 
-    def observe(self, active, examples):
+    def observe(self, active: tf.Tensor, examples: tf.Tensor) -> None:
         """Counts the examples; renews the weights when it is time."""
         active, examples = active + self.active, examples + self.examples
         is_time = tf.equal(tf.convert_to_tensor(self.step) % self.REFRESH, self.REFRESH - 1)
@@ -266,12 +280,12 @@ class DFFlopsRegularization(FlopsRegularization):
         power = tf.pow(shares, math.log(2.0) / math.log(self.df_cutoff))
         return 1.0 / (1.0 + tf.pow(power - 1.0, self.df_steepness))
 
-    def penalty(self, mean_activations):
+    def penalty(self, mean_activations: tf.Tensor) -> tf.Tensor:
         """Returns the weighted sum of squares."""
         weights = tf.cast(self.dimension_weights, mean_activations.dtype)
         return tf.reduce_sum(weights * tf.square(mean_activations))
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the constructor."""
         own = {"df_cutoff": self.df_cutoff, "df_steepness": self.df_steepness}
         return {**super().get_config(), **own}
@@ -292,15 +306,22 @@ class MaskedFlopsRegularization(FlopsRegularization):
         **kwargs: other arguments of `keras.layers.Layer`.
     """
 
-    def __init__(self, weight, l0_mask=16, scope="global", name="masked_flops", **kwargs):
+    def __init__(
+        self,
+        weight: Weight,
+        l0_mask: int = 16,
+        scope: str = "global",
+        name: str = "masked_flops",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(weight, scope=scope, name=name, **kwargs)
         self.l0_mask = int(check_number("l0_mask", l0_mask, integer=True, minimum=0))
 
-    def penalised(self, absolute):
+    def penalised(self, absolute: tf.Tensor) -> tf.Tensor:
         """Returns the rows with more than t non-zeros, and zeros for the others."""
         counts = tf.math.count_nonzero(absolute, axis=1, keepdims=True, dtype=tf.int32)
         return tf.where(counts > self.l0_mask, absolute, tf.zeros_like(absolute))
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the constructor."""
         return {**super().get_config(), "l0_mask": self.l0_mask}

@@ -26,7 +26,7 @@ def all_reduce_sum(*tensors: tf.Tensor) -> list[tf.Tensor]:
     context = _context()
     if context is None:
         return list(tensors)
-    return context.all_reduce(tf.distribute.ReduceOp.SUM, list(tensors))
+    return list(context.all_reduce(tf.distribute.ReduceOp.SUM, list(tensors)))
 
 
 def all_gather(labels: tf.Tensor, embeddings: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:

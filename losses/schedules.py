@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -29,19 +30,19 @@ class QuadraticWarmup:
         self.weight = float(check_number("weight", weight, minimum=0))
         self.steps = int(check_number("steps", steps, integer=True, minimum=1))
 
-    def __call__(self, step):
+    def __call__(self, step: Any) -> Any:
         """Returns lambda(step): a float for a Python number, a float32 tensor for a tensor."""
         if isinstance(step, (int, float)):
             return self.weight * min(1.0, step / self.steps) ** 2
         fraction = tf.cast(step, tf.float32) / self.steps
         return self.weight * tf.square(tf.minimum(1.0, fraction))
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the constructor."""
         return {"weight": self.weight, "steps": self.steps}
 
     @classmethod
-    def from_config(cls, config: dict) -> "QuadraticWarmup":
+    def from_config(cls, config: dict[str, Any]) -> "QuadraticWarmup":
         """Returns the schedule that `get_config` described."""
         return cls(**config)
 
@@ -74,7 +75,7 @@ class WeightPath:
         if len(self.weights) != len(self.ends) + 1:
             raise ValueError(f"ends={self.ends}: expected one less than weights={self.weights}")
 
-    def __call__(self, step):
+    def __call__(self, step: Any) -> Any:
         """Returns lambda(step): a float for a Python number, a float32 tensor for a tensor."""
         if isinstance(step, (int, float)):
             return self.weights[sum(end <= step for end in self.ends)] * self.warmup(step)
@@ -82,12 +83,12 @@ class WeightPath:
         stage = tf.reduce_sum(tf.cast(passed, tf.int32), axis=-1)
         return tf.gather(self.weights, stage) * self.warmup(step)
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the constructor."""
         return {"weights": self.weights, "ends": self.ends, "warmup_steps": self.warmup.steps}
 
     @classmethod
-    def from_config(cls, config: dict) -> "WeightPath":
+    def from_config(cls, config: dict[str, Any]) -> "WeightPath":
         """Returns the schedule that `get_config` described."""
         return cls(**config)
 
@@ -184,11 +185,11 @@ class TargetFlops:
         active += (shares - active) / self.MEMORY
         return weight, tf.concat([tf.stack([log_weight, average, first]), active], axis=0)
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the constructor."""
         return {"flops": self.flops, "weight": self.weight, "steps": self.warmup.steps}
 
     @classmethod
-    def from_config(cls, config: dict) -> "TargetFlops":
+    def from_config(cls, config: dict[str, Any]) -> "TargetFlops":
         """Returns the schedule that `get_config` described."""
         return cls(**config)

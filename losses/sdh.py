@@ -15,6 +15,8 @@ loss (which the paper uses on CIFAR-100), its margin is 0.1, and the pairwise co
 of classes once (their equation sums over ordered pairs, which is the same with half the cost).
 """
 
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -104,6 +106,8 @@ def _most_classes_per_bit(means: np.ndarray, active_bits: int, pairwise_cost: fl
     taken by at most l = nk / (d - k) classes. Were p to move there from j, it would save m - 1 - l
     times the pairwise cost and lose at most the spread of c_p: m <= 1 + l + spread / cost.
     """
+    classes: int
+    bits: int
     classes, bits = means.shape
     if pairwise_cost == 0 or active_bits == bits:
         return classes
@@ -132,7 +136,11 @@ def hash_distances(a: tf.Tensor, bits_a: tf.Tensor, b: tf.Tensor, bits_b: tf.Ten
 
 
 def sdh_triplet(
-    labels, embeddings, active_bits: int, pairwise_cost: float = 0.1, margin: float = 0.1
+    labels: Any,
+    embeddings: Any,
+    active_bits: int,
+    pairwise_cost: float = 0.1,
+    margin: float = 0.1,
 ) -> tf.Tensor:
     """Returns the share of each anchor in the semi-hard triplet loss on hash distances.
 
@@ -191,11 +199,11 @@ class SDHLoss(keras.losses.Loss):
         self.pairwise_cost = float(check_number("pairwise_cost", pairwise_cost, minimum=0))
         self.margin = float(check_number("margin", margin, above=0))
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
         """Returns one value per example."""
         return sdh_triplet(y_true, y_pred, self.active_bits, self.pairwise_cost, self.margin)
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the constructor."""
         return {
             **super().get_config(),

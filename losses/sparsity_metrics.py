@@ -5,6 +5,8 @@ not zero (c_j), the sum of its absolute values (s_j), and the number of examples
 formed from the totals, so that neither the batch size nor the number of replicas changes them.
 """
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 
@@ -40,7 +42,7 @@ class SparsityMetrics(keras.metrics.Metric):
         **kwargs: other arguments of `keras.metrics.Metric`.
     """
 
-    def __init__(self, dimensions: int, name: str = "sparsity", **kwargs):
+    def __init__(self, dimensions: int, name: str = "sparsity", **kwargs: Any) -> None:
         super().__init__(name=name, **kwargs)
         self.dimensions = int(check_number("dimensions", dimensions, integer=True, minimum=1))
         # float64 counts exactly up to 2^53; float32 would stop counting at 2^24 examples. Each
@@ -51,7 +53,7 @@ class SparsityMetrics(keras.metrics.Metric):
         self._absolute = self.add_variable(shape, "zeros", dtype="float64", name="absolute")
         self._examples = self.add_variable((), "zeros", dtype="float64", name="examples")
 
-    def update_state(self, y_true, y_pred, sample_weight=None):
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
         """Adds a (batch, d) tensor of embeddings, `y_pred`; `y_true` is not used."""
         if sample_weight is not None:
             raise ValueError("sample_weight: expected None, since every example counts once")
@@ -64,7 +66,7 @@ class SparsityMetrics(keras.metrics.Metric):
         """Returns p_j, how likely each dimension is to be active, as (d,) float64."""
         return tf.convert_to_tensor(self._nonzeros) / tf.convert_to_tensor(self._examples)
 
-    def result(self) -> dict:
+    def result(self) -> dict[str, Any]:
         """Returns the metrics."""
         p = self.probabilities()
         counts = tf.convert_to_tensor(self._nonzeros)
@@ -81,7 +83,7 @@ class SparsityMetrics(keras.metrics.Metric):
         }
         return {f"{self.name}_{key}": value for key, value in metrics.items()}
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the constructor."""
         return {**super().get_config(), "dimensions": self.dimensions}
 
@@ -98,11 +100,11 @@ class SparsityMonitor(keras.layers.Layer):
         **kwargs: other arguments of `keras.layers.Layer`.
     """
 
-    def __init__(self, name: str = "sparsity", **kwargs):
+    def __init__(self, name: str = "sparsity", **kwargs: Any) -> None:
         # As in `ActivationRegularization`; half precision would count to 2,048.
         super().__init__(name=name, autocast=False, **{**kwargs, "dtype": "float32"})
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple[Any, ...]) -> None:
         """Creates the totals."""
         self._figures = SparsityMetrics(input_shape[-1], name=self.name)
 
@@ -110,11 +112,11 @@ class SparsityMonitor(keras.layers.Layer):
         """Returns p_j over the examples of this epoch so far, as (d,) float64."""
         return self._figures.probabilities()
 
-    def call(self, inputs):
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """Returns `inputs`."""
         self._figures.update_state(None, inputs)
         return inputs
 
-    def compute_output_spec(self, inputs):
+    def compute_output_spec(self, inputs: Any) -> keras.KerasTensor:
         """Returns the shape and dtype of the input."""
         return keras.KerasTensor(inputs.shape, dtype=inputs.dtype)

@@ -12,7 +12,8 @@ from sparse_embed.common.looks import Look
 def _resolved(kind: type | str) -> type:
     if isinstance(kind, type):
         return kind
-    return getattr(importlib.import_module(__package__), kind)
+    found: type = getattr(importlib.import_module(__package__), kind)
+    return found
 
 
 @dataclasses.dataclass(frozen=True)

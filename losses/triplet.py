@@ -1,5 +1,7 @@
 """Triplet loss with semi-hard negatives (FaceNet, Schroff et al.), used for CIFAR-100."""
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 
@@ -29,7 +31,7 @@ def _semi_hard_negatives(distances: tf.Tensor, negative: tf.Tensor) -> tf.Tensor
     return tf.gather(order, tf.clip_by_value(first_further, 0, tf.maximum(last, 0)), batch_dims=1)
 
 
-def triplet_semi_hard(labels, embeddings, margin: float = 0.2) -> tf.Tensor:
+def triplet_semi_hard(labels: Any, embeddings: Any, margin: float = 0.2) -> tf.Tensor:
     """Returns the share of each anchor in the semi-hard triplet loss of the global batch.
 
     With squared distances D, every ordered pair (a, p) of two examples of one class is completed by
@@ -56,7 +58,7 @@ def triplet_semi_hard(labels, embeddings, margin: float = 0.2) -> tf.Tensor:
     return semi_hard_cost(labels, all_labels, first, distances, margin)
 
 
-def global_batch(labels, embeddings) -> tuple[tf.Tensor, ...]:
+def global_batch(labels: Any, embeddings: Any) -> tuple[tf.Tensor, ...]:
     """Returns the labels and embeddings of this replica, those of all, and this one's first place.
 
     Labels become (batch,) int32, embeddings keep their dtype but are at least float32.
@@ -117,10 +119,10 @@ class TripletSemiHardLoss(keras.losses.Loss):
         super().__init__(name=name, reduction=reduction, dtype="float32")
         self.margin = float(check_number("margin", margin, above=0, maximum=4))
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
         """Returns one value per example."""
         return triplet_semi_hard(y_true, y_pred, self.margin)
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the constructor."""
         return {**super().get_config(), "margin": self.margin}
