@@ -33,7 +33,7 @@ class Warp:
     blur: float = 1.0
     noise: float = 0.1
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             check_number(field.name, getattr(self, field.name), minimum=0)
 

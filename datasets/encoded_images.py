@@ -10,6 +10,7 @@ import os
 import threading
 from abc import abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -119,12 +120,12 @@ class EncodedImages(Source):
                 raise DataError(f"{self.failures[failed[0]]} (all {total} images fail)")
             return np.True_
 
-        def fetch(chosen, labels):
+        def fetch(chosen: tf.Tensor, labels: tf.Tensor) -> Any:
             encoded = tf.numpy_function(read_all, [chosen], tf.string)
             encoded.set_shape(chosen.shape)
             images, good = self._decode_all(encoded)
 
-            def drop():
+            def drop() -> tuple[tf.Tensor, tf.Tensor]:
                 failed = tf.boolean_mask(chosen, ~good)
                 with tf.control_dependencies([tf.numpy_function(report, [failed], tf.bool)]):
                     return tf.boolean_mask(images, good), tf.boolean_mask(labels, good)
@@ -142,23 +143,24 @@ class EncodedImages(Source):
         blank = tf.zeros(self.image_shape, tf.uint8)
         signature = tf.TensorSpec(self.image_shape, tf.uint8)
 
-        def whole(batch):
+        def whole(batch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             images = tf.map_fn(self.decode, batch, fn_output_signature=signature)
             return images, tf.fill(tf.shape(batch), True)
 
-        def one(data):
+        def one(data: tf.Tensor) -> Any:
             element = tf.data.Dataset.from_tensors(data)
             decoded = element.map(lambda image: (self.decode(image), True)).ignore_errors()
             either = decoded.concatenate(element.map(lambda _: (blank, False)))
             return either.take(1).get_single_element()
 
-        def each(batch):
+        def each(batch: tf.Tensor) -> Any:
             kinds = (signature, tf.TensorSpec((), tf.bool))
             return tf.map_fn(one, batch, fn_output_signature=kinds)
 
         batch = tf.data.Dataset.from_tensors(encoded)
         tries = batch.map(whole).ignore_errors().concatenate(batch.map(each))
-        return tries.take(1).get_single_element()
+        images, good = tries.take(1).get_single_element()
+        return images, good
 
     def _read_checked(self, row: int) -> bytes:
         """Returns the encoded image if its header says that it may be decoded."""
@@ -207,7 +209,8 @@ def decode_query(data: bytes, image_shape: tuple[int, int, int]) -> np.ndarray:
     """
     check_header(data)
     try:
-        return _query_decoder(image_shape)(tf.constant(data)).numpy()
+        image: np.ndarray = _query_decoder(image_shape)(tf.constant(data)).numpy()
+        return image
     except (tf.errors.InvalidArgumentError, ValueError) as error:
         raise ValueError(f"it cannot be decoded: {_reason(error)}") from error
 

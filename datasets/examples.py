@@ -26,6 +26,8 @@ Augmentation = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 # (positions of an endless stream, number of examples, seed) -> which example is there.
 Pick = Callable[[tf.Tensor, int, int], tf.Tensor]
 
+Batch = tuple[tf.Tensor, tf.Tensor]  # images, or their rows, and labels
+
 BLOCK = 256  # examples that share a random seed where evaluation warps them
 
 
@@ -235,7 +237,7 @@ class Examples(Part):
         check_number("start_step", start_step, integer=True, minimum=0)
         self._check(batch_size, seed)
 
-        def finish(step, batch):
+        def finish(step: tf.Tensor, batch: Batch) -> Batch:
             images, labels = batch
             if self.augment is not None:
                 images = self.augment(images, _seeds(seed, step))
@@ -325,7 +327,7 @@ class Examples(Part):
         """Batches of `size` examples as the source has them, from batch number `start` on."""
         all_rows, all_labels = tf.constant(self.rows), tf.constant(self.labels)
 
-        def draw(step):
+        def draw(step: tf.Tensor) -> Batch:
             chosen = pick(step * size + tf.range(size, dtype=tf.int64), len(self), seed)
             return tf.gather(all_rows, chosen), tf.gather(all_labels, chosen)
 
@@ -339,7 +341,7 @@ class Examples(Part):
         size = self._block_size(batch_size)
         first = start // size
 
-        def finish(block, batch):
+        def finish(block: tf.Tensor, batch: Batch) -> Batch:
             images, labels = batch
             if self.view is not None:
                 # The last block is filled up, since the warps depend on the size of the block.

@@ -59,7 +59,8 @@ class GlyphSource(ArraySource):
 
     def compose(self, rows: np.ndarray) -> np.ndarray:
         """Returns the images of some rows: (n, size, size, 1) uint8, 0 background, 255 ink."""
-        return self.images[rows][..., None]
+        images: np.ndarray = self.images[rows][..., None]
+        return images
 
 
 def source_of(examples: Examples) -> GlyphSource:

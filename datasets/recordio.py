@@ -195,7 +195,15 @@ def load(
 class _FaceImages(EncodedImages):
     """The images of a training set; row i is the i-th image key."""
 
-    def __init__(self, records, keys, labels, num_classes, image_shape, on_error):
+    def __init__(
+        self,
+        records: RecordFile,
+        keys: np.ndarray,
+        labels: np.ndarray,
+        num_classes: int,
+        image_shape: tuple[int, int, int],
+        on_error: str,
+    ) -> None:
         super().__init__(image_shape, on_error, resize=False)
         self._records, self._keys = records, keys
         self._labels, self._num_classes = labels, num_classes
@@ -263,7 +271,7 @@ def _layout(records: RecordFile) -> tuple[np.ndarray, np.ndarray | None]:
 
 def _keys_between(records: RecordFile, low: int, high: int) -> np.ndarray:
     """Returns low ... high - 1, all of which the index must have."""
-    keys = records.keys[slice(*np.searchsorted(records.keys, [low, high]))]
+    keys: np.ndarray = records.keys[slice(*np.searchsorted(records.keys, [low, high]))]
     if len(keys) != high - low:
         gaps = np.flatnonzero(keys != low + np.arange(len(keys)))
         absent = low + (gaps[0] if gaps.size else len(keys))

@@ -256,7 +256,7 @@ class _Machine:
                 self._array(dtype, shape, raw, "C")  # checks that the parts belong together
                 # In place, since the memo may already hold the array.
                 state = (1, shape, dtype, bool(f), bytes(raw))
-                target.__setstate__(state)  # type: ignore[arg-type] # NumPy wants a plain bool
+                target.__setstate__(state)
             case np.dtype(), (3 | 4, b"|" | "|", None, None, None, -1, -1, 0):
                 pass  # what uint8 and bool always have
             case _:
@@ -269,7 +269,7 @@ class _Machine:
         return _DTYPES[name]
 
     def _array(
-        self, dtype: np.dtype, shape: tuple, raw: Any, order: Literal["C", "F"]
+        self, dtype: np.dtype, shape: tuple[Any, ...], raw: Any, order: Literal["C", "F"]
     ) -> np.ndarray:
         if not isinstance(raw, bytes | bytearray):
             self._refuse(f"array content of type {type(raw).__name__} is not admitted")

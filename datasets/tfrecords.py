@@ -25,7 +25,7 @@ from sparse_embed.common.files import atomic_path, remove_abandoned
 from sparse_embed.common.progress import progress_bar
 from sparse_embed.common.reading import read_json, reading
 from sparse_embed.datasets.encoded_images import EncodedImages, decode_image
-from sparse_embed.datasets.examples import Examples, Part, Pick, normalise
+from sparse_embed.datasets.examples import Batch, Examples, Part, Pick, normalise
 from sparse_embed.datasets.image_headers import check_header
 from sparse_embed.datasets.shift_flip import random_flip
 
@@ -107,14 +107,14 @@ class Shards(Part):
                 "pick: expected None, since shards are read in the order of their files"
             )
 
-        def finish(step, batch):
+        def finish(step: tf.Tensor, batch: Batch) -> Batch:
             images = self._decode(batch[0])
             if self.mirror:
                 images = random_flip(images, tf.stack([tf.constant(seed, tf.int64), step]))
             return normalise(images), batch[1]
 
         # A function of the pass, since a `shuffle` would go on where the last iterator was.
-        def one_pass(number):
+        def one_pass(number: tf.Tensor) -> tf.data.Dataset:
             order = tf.stack([tf.constant(seed, tf.int64), number])
             files = tf.random.experimental.stateless_shuffle(self._files, order)
             return tf.data.Dataset.from_tensor_slices(files).interleave(
@@ -147,7 +147,7 @@ class Shards(Part):
         self._check(batch_size)
         check_number("start", start, integer=True, minimum=0)
 
-        def finish(encoded, labels):
+        def finish(encoded: tf.Tensor, labels: tf.Tensor) -> Batch:
             return normalise(self._decode(encoded)), labels
 
         files = tf.data.Dataset.from_tensor_slices(self._files)
@@ -188,7 +188,7 @@ class Shards(Part):
         """Returns the (encoded image, int32 label) of this part's classes in a shard."""
         labels_of = tf.constant(self.labels_of)
 
-        def parse(records):
+        def parse(records: tf.Tensor) -> Any:
             parsed = tf.io.parse_example(records, _FEATURES)
             labels = tf.gather(labels_of, parsed["label"])
             return tf.nest.map_structure(
@@ -345,7 +345,8 @@ def _count(path: pathlib.Path, num_classes: int) -> np.ndarray:
 
 def _reason(error: tf.errors.OpError) -> str:
     """Returns what TensorFlow says of the data, without its own names."""
-    return error.message.partition("\n")[0].split("}} ")[-1].split(" [Op:")[0].strip()
+    reason: str = error.message.partition("\n")[0].split("}} ")[-1].split(" [Op:")[0].strip()
+    return reason
 
 
 def _write_shard(
@@ -375,7 +376,10 @@ def _serialize(image: bytes, label: int) -> bytes:
         "image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[image])),
         "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
     }
-    return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
+    record: bytes = tf.train.Example(
+        features=tf.train.Features(feature=feature)
+    ).SerializeToString()
+    return record
 
 
 def _start(folder: pathlib.Path, plan: dict[str, Any]) -> None:
@@ -397,7 +401,7 @@ def _manifest(folder: pathlib.Path) -> dict[str, Any] | None:
     path = folder / _MANIFEST
     if not path.exists():
         return None
-    content = read_json(path, "the manifest that `prepare_data` writes")
+    content: dict[str, Any] = read_json(path, "the manifest that `prepare_data` writes")
     if content.get("format") not in (1, _FORMAT):
         raise DataError(f"{path}: expected format {_FORMAT}")
     return content

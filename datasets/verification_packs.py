@@ -6,6 +6,7 @@ whether they show one person. An image is JPEG bytes, or a uint8 array of pixels
 
 import os
 import pathlib
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,7 +62,9 @@ def load(path: str | os.PathLike[str], image_shape: tuple[int, int, int] = (112,
 
 
 class _PackImages(EncodedImages):
-    def __init__(self, path, entries, image_shape):
+    def __init__(
+        self, path: pathlib.Path, entries: Sequence[Any], image_shape: tuple[int, int, int]
+    ) -> None:
         super().__init__(image_shape, on_error="raise", resize=False)
         self._path, self._entries = path, entries
 
@@ -71,7 +74,8 @@ class _PackImages(EncodedImages):
             if entry.ndim == 1:
                 entry = entry.tobytes()
             elif entry.ndim == 3 and entry.shape[2] in (1, 3) and entry.size:
-                return tf.io.encode_png(entry, compression=0).numpy()  # lossless
+                encoded: bytes = tf.io.encode_png(entry, compression=0).numpy()  # lossless
+                return encoded
         if not isinstance(entry, bytes | bytearray) or not entry:
             what = f"shape {entry.shape}" if isinstance(entry, np.ndarray) else f"{type(entry)}"
             raise DataError(f"{self.describe(row)}: expected JPEG bytes or pixels, got {what}")
