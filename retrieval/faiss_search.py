@@ -176,7 +176,8 @@ class IVFPQSearch(FaissSearch):
     @property
     def nprobe(self) -> int:
         """How many of the lists a query looks into; no more than there are, with a warning."""
-        return self._index.nprobe
+        lists: int = self._index.nprobe
+        return lists
 
     @nprobe.setter
     def nprobe(self, lists: int) -> None:
@@ -226,7 +227,8 @@ class HNSWSearch(FaissSearch):
     @property
     def ef_search(self) -> int:
         """How many candidates a search keeps; `k`, if that is more."""
-        return self._index.hnsw.efSearch
+        candidates: int = self._index.hnsw.efSearch
+        return candidates
 
     @ef_search.setter
     def ef_search(self, candidates: int) -> None:

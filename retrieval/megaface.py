@@ -11,8 +11,8 @@ Results that are neither distractors nor mates are dropped, and the search is re
 results while too few distractors are left.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
@@ -116,7 +116,14 @@ def identification_ranks(
     return pairs
 
 
-def _count_higher(mates, ranks, places, scores, ids, count) -> None:
+def _count_higher(
+    mates: np.ndarray,
+    ranks: np.ndarray,
+    places: Sequence[slice],
+    scores: np.ndarray,
+    ids: np.ndarray,
+    count: int,
+) -> None:
     """Sets the ranks of the mates among the ids; row i of the ids belongs to places[i]."""
     for own, row_scores, row_ids in zip(places, scores, ids, strict=True):
         is_mate = (row_ids >= 0) & (row_ids < count)
@@ -149,7 +156,16 @@ def _pairs(labels: np.ndarray, without_mate: str) -> PairRanks:
     return PairRanks(probes, mates, ranks, None)
 
 
-def _shortlists(index, probes, labels, batch, shortlist, threshold, width, num_threads):
+def _shortlists(
+    index: Search,
+    probes: Matrix,
+    labels: np.ndarray,
+    batch: np.ndarray,
+    shortlist: int | None,
+    threshold: float | None,
+    width: int | None,
+    num_threads: int,
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Yields (probes, scores, ids): each mate and the distractors that share a shortlist with it.
 
     A shortlist with a mate on it has room for one distractor less. All other places are -1.
@@ -309,7 +325,14 @@ def _kept(name: str, noisy: np.ndarray | None, rows: int) -> np.ndarray:
     return np.flatnonzero(~noisy)
 
 
-def _database(name, probes, more_name, distractors, keep, noisy_distractors):
+def _database(
+    name: str,
+    probes: Matrix,
+    more_name: str,
+    distractors: Matrix,
+    keep: np.ndarray,
+    noisy_distractors: np.ndarray | None,
+) -> Any:
     """Probes and distractors, without the noisy ones, as one matrix."""
     if distractors.shape[0] == 0:
         raise ValueError(f"{more_name} has no rows: expected at least one to rank against")

@@ -78,7 +78,8 @@ def _hits(
             "database_labels"
         )
     first = ids[:, :k]
-    return (database_labels[first] == query_labels[:, None]) & (first >= 0)
+    hits: np.ndarray = (database_labels[first] == query_labels[:, None]) & (first >= 0)
+    return hits
 
 
 def precision_at_k(

@@ -53,7 +53,8 @@ class PCASearch:
     @property
     def flops_per_row(self) -> int:
         """Multiply-adds per row of the scan: the dimensions kept."""
-        return self._directions.shape[1]
+        kept: int = self._directions.shape[1]
+        return kept
 
     def search(
         self,

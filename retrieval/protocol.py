@@ -52,10 +52,13 @@ def shortlist(
     Raises:
         ValueError: `k` is None, and the index has no `candidates`.
     """
+    found: tuple[np.ndarray, np.ndarray]
     if k is not None:
-        return index.search(queries, k, threshold, num_threads, **filters)
+        found = index.search(queries, k, threshold, num_threads, **filters)
+        return found
     if not hasattr(index, "candidates"):
         raise ValueError(
             f"shortlist=None: {type(index).__name__} has no `candidates`, expected an integer"
         )
-    return index.candidates(queries, threshold, num_threads)
+    found = index.candidates(queries, threshold, num_threads)
+    return found

@@ -555,7 +555,7 @@ def _matrix(batch: Batch) -> scipy.sparse.csr_array:
 def _stream(csr: Rows, ids: np.ndarray | None) -> tuple[Iterator[Batch], int | None]:
     """Returns rows as batches, and their number; None if it shows only when they end."""
     if not batches.is_stream(csr):
-        rows = canonical_csr("csr", csr)  # type: ignore[arg-type]
+        rows = canonical_csr("csr", csr)
         return iter([Batch(rows, new_ids(ids, rows.shape[0]))]), rows.shape[0]
     if ids is not None:
         raise ValueError("ids is given, but csr yields batches: expected pairs (matrix, ids)")

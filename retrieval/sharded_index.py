@@ -41,7 +41,8 @@ class ShardUnavailableError(MachineError):
         self.shards = shards
 
     def __str__(self) -> str:
-        return self.args[0]
+        text: str = self.args[0]
+        return text
 
 
 class OverloadedError(MachineError):

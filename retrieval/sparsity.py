@@ -26,7 +26,8 @@ def activation_probability(x: Matrix) -> np.ndarray:
         counts = np.bincount(csr.indices[csr.data != 0], minlength=x.shape[1])
     else:
         counts = np.count_nonzero(x, axis=0)
-    return counts / x.shape[0]
+    shares: np.ndarray = counts / x.shape[0]
+    return shares
 
 
 def flops_per_row(x: Matrix) -> float:

@@ -21,10 +21,13 @@ from sparse_embed.common.reading import check_keras_file, parse_json, reading
 from sparse_embed.models.head import l2_normalize
 from sparse_embed.sparsify.learning import Atoms
 
+Graph = Callable[[tf.Tensor], tf.Tensor]
+
 _LARGEST = "largest_"  # and k: the name of the layer that keeps the k largest
 _EXPECTED = "a .keras file that Sparsifier.save wrote"
 _BATCH_VALUES = 1 << 23  # activations that are in memory together: 32 MB
-_graphs: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # of models in use
+# Of models in use.
+_graphs: weakref.WeakKeyDictionary[keras.Model, Graph] = weakref.WeakKeyDictionary()
 
 
 def build_encoder(atoms: Atoms, nonzeros: int) -> keras.Model:
@@ -101,7 +104,7 @@ def _array(file: h5py.File, name: str) -> np.ndarray:
         raise ValueError(f"{name} is compressed or elsewhere: expected it whole, where it lies")
     if (stored := found.id.get_storage_size()) != found.nbytes:
         raise ValueError(f"{name} of {found.shape}: {stored:,} bytes stored")
-    array = found[...]
+    array: np.ndarray = found[...]
     if not np.isfinite(array).all():
         raise ValueError(f"{name} holds numbers that are not finite")
     return array
@@ -118,7 +121,7 @@ def encode(model: keras.Model, rows: np.ndarray) -> scipy.sparse.csr_array:
     return scipy.sparse.csr_array(scipy.sparse.vstack(parts, "csr"))
 
 
-def _graph(model: keras.Model) -> Callable:
+def _graph(model: keras.Model) -> Graph:
     """Returns the model as one graph for batches of any size, made at its first use.
 
     `predict_on_batch` makes two, and TensorFlow warns of too many after a few models.
@@ -127,4 +130,5 @@ def _graph(model: keras.Model) -> Callable:
         rows = tf.TensorSpec((None, model.input_shape[-1]), tf.float32)
         call = tf.function(lambda x: model(x, training=False), input_signature=[rows])
         _graphs[model] = call.get_concrete_function()
-    return _graphs[model]
+    graph: Graph = _graphs[model]
+    return graph

@@ -61,7 +61,8 @@ def chosen_contrast(
         _, ids = SparseIndex.build(codes).search(codes[queries], k=2)
         own = ids == queries[:, None]
         best = np.where(own[:, 0], ids[:, 1], ids[:, 0])
-        return (best >= 0) & (labels[unseen][best] == labels[unseen][queries])
+        hit: np.ndarray = (best >= 0) & (labels[unseen][best] == labels[unseen][queries])
+        return hit
 
     return CONTRAST if find_more(hits(CONTRAST), hits(0.0)) else 0.0
 

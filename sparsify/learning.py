@@ -47,7 +47,9 @@ def frames(dim: int, atoms: int, rng: np.random.Generator) -> np.ndarray:
 
     def rotation() -> np.ndarray:
         q, r = np.linalg.qr(rng.standard_normal((dim, dim)))
-        return q * np.sign(np.diagonal(r))  # without the signs, some directions never come
+        # Without the signs, some directions never come.
+        turned: np.ndarray = q * np.sign(np.diagonal(r))
+        return turned
 
     whole = [rotation() for _ in range(-(-atoms // dim))]
     return np.concatenate(whole, axis=1)[:, :atoms].astype(np.float32)

@@ -253,7 +253,8 @@ def _dense(x: Any) -> np.ndarray:
             f"X has {x.shape[0]} sample(s) and {x.shape[1]} feature(s) (shape={x.shape}) "
             "while a minimum of 1 is required."
         )
-    return x
+    rows: np.ndarray = x
+    return rows
 
 
 def _float_parts(x: np.ndarray) -> Iterator[np.ndarray]:
