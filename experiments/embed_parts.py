@@ -13,8 +13,9 @@ part alone, before the others join, and the speeds are compared. --workers=0 nee
 
 from sparse_embed.common.failures import UsageError
 from sparse_embed.common.progress import progress_bar
+from sparse_embed.experiments.core.part_files import FAILED
 from sparse_embed.experiments.evaluation import ray_embedding
-from sparse_embed.experiments.evaluation.embedding_parts import FAILED, Parts, Work
+from sparse_embed.experiments.evaluation.embedding_parts import Parts, Work
 from sparse_embed.experiments.evaluation.ray_embedding import Rate
 from sparse_embed.flags import app
 from sparse_embed.flags.options.embed import Parts as Options

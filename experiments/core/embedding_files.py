@@ -40,7 +40,8 @@ class Embeddings:
     @property
     def is_sparse(self) -> bool:
         """Whether the vectors are a CSR matrix."""
-        return scipy.sparse.issparse(self.vectors)
+        sparse: bool = scipy.sparse.issparse(self.vectors)
+        return sparse
 
     @property
     def config(self) -> TrainConfig | None:

@@ -57,7 +57,7 @@ class Row(NamedTuple):
 
 def read_done(path: pathlib.Path) -> dict[str, Any]:
     """Returns what `steps.json` says: command, seconds and number of each step that has ended."""
-    done = read_json(path, "the steps that have ended; delete it to run all again")
+    done: dict[str, Any] = read_json(path, "the steps that have ended; delete it to run all again")
     for name, entry in done.items():
         with reading(path, f"command, seconds and number of step {name!r}"):
             _ = " ".join(entry["command"]), entry["seconds"] + 0.0, entry.get("number", 0) + 0

@@ -126,7 +126,7 @@ def load(folder: pathlib.Path, experiment: str | None = None) -> list[Record]:
 
 def _read(path: pathlib.Path) -> Record:
     """Returns a record; DataError if it is damaged, or if a key is asked for that it lacks."""
-    record = read_json(path, _EXPECTED)
+    record: Record = read_json(path, _EXPECTED)
     check(path, record)
     if record["name"] != path.stem:
         raise DataError(f"{path}: expected {_EXPECTED}: its name is {record['name'][:80]!r}")

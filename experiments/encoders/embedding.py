@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from sparse_embed.datasets.examples import Part
 
+Encode = Callable[[Any], Any]  # a Keras model or another function: examples -> (batch, d) tensor
+
 DISTRACTOR_SEED = 1  # of the warps; the same for all encoders, whose rows must show the same images
 _EXAMPLES, _PIXELS = 512, 512 * 32 * 32  # the most that an encoder gets at once
 
@@ -38,7 +40,7 @@ def examples_at_once(shape: Sequence[int]) -> int:
     return max(1, min(_EXAMPLES, _PIXELS // pixels))
 
 
-def inference(encoder: Callable) -> Callable:
+def inference(encoder: Encode) -> Encode:
     """Returns an encoder as one graph for batches of any size; a graph is returned as it is.
 
     A graph frees each activation after its last use. Called without one, a Keras model keeps the
@@ -50,16 +52,19 @@ def inference(encoder: Callable) -> Callable:
     import keras
     import tensorflow as tf
 
+    graph: Encode = encoder
     if isinstance(encoder, tf.types.experimental.PolymorphicFunction):
-        return encoder
+        return graph
     if not isinstance(encoder, keras.Model):
-        return tf.function(encoder, reduce_retracing=True)
+        graph = tf.function(encoder, reduce_retracing=True)
+        return graph
     examples = tf.TensorSpec((None, *encoder.input_shape[1:]), encoder.input.dtype)
-    return tf.function(lambda x: encoder(x, training=False), input_signature=[examples])
+    graph = tf.function(lambda x: encoder(x, training=False), input_signature=[examples])
+    return graph
 
 
 def embed(
-    encoder: Callable | Encoder, batches: "tf.data.Dataset", sparse: bool, quiet: bool = False
+    encoder: Encode | Encoder, batches: "tf.data.Dataset", sparse: bool, quiet: bool = False
 ) -> tuple[scipy.sparse.csr_array | np.ndarray, np.ndarray]:
     """Returns the embeddings of all examples of `batches` and their labels.
 
@@ -89,7 +94,7 @@ def embed(
 
 def embed_part(
     run: Run,
-    encoder: Callable | Encoder,
+    encoder: Encode | Encoder,
     data_dir: str | None,
     split: str,
     views: int = 1,
@@ -155,7 +160,7 @@ def unit_inputs(batches: "tf.data.Dataset", note: dict[str, Any]) -> Embeddings:
     return Embeddings(vectors / np.maximum(norms, 1e-12), np.concatenate(labels), note)
 
 
-def searched(run: Run, encoder: Callable) -> tuple[Callable, bool]:
+def searched(run: Run, encoder: Encode) -> tuple[Encode, bool]:
     """Returns the function from images to the rows to search, and whether these are sparse.
 
     Sparse embeddings stay as they are, dense ones become half precision, and Sparse Deep Hashing

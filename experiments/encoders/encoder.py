@@ -138,7 +138,9 @@ def _open_saved_model(run: Run, folder: pathlib.Path) -> Encoder:
     shape, dim = tuple(signature.shape[1:]), run.config.model.embedding_dim
 
     def encode(examples: np.ndarray) -> np.ndarray:
-        return loaded.serve(examples).numpy()  # `serve` alone would lose the variables
+        # `serve` alone would lose the variables.
+        embeddings: np.ndarray = loaded.serve(examples).numpy()
+        return embeddings
 
     return Encoder("saved_model", folder, shape, dim, run.is_sparse, encode)
 
@@ -161,6 +163,7 @@ def _open_litert(run: Run, format: str, file: pathlib.Path, num_threads: int) ->
                 interpreter.allocate_tensors()
             interpreter.set_tensor(source["index"], examples)
             interpreter.invoke()
-            return interpreter.get_tensor(target["index"])  # a copy
+            embeddings: np.ndarray = interpreter.get_tensor(target["index"])  # a copy
+            return embeddings
 
     return Encoder(format, file, shape, int(target["shape"][-1]), run.is_sparse, encode)

@@ -91,21 +91,24 @@ def litert(encoder: "keras.Model", format: str, sample: np.ndarray | None = None
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
     if format == "litert_float16":
         converter.target_spec.supported_types = [tf.float16]
+    content: bytes
     with _quiet():
         if format != "litert_int8":
-            return converter.convert()
+            content = converter.convert()
+            return content
         if sample is None or not len(sample):
             raise ValueError("litert_int8: expected a sample to calibrate on, got none")
         rows = np.asarray(sample, np.float32)
         converter.representative_dataset = lambda: ([row[None]] for row in rows)
         # Of all of TensorFlow's interfaces only the debugger can leave operations in float32.
-        return tf.lite.experimental.QuantizationDebugger(
+        content = tf.lite.experimental.QuantizationDebugger(
             converter=converter,
             debug_dataset=converter.representative_dataset,
             debug_options=tf.lite.experimental.QuantizationDebugOptions(
                 denylisted_ops=_UNIT_NORM, denylisted_nodes=[constant.outputs[0].op.name]
             ),
         ).get_nondebug_quantized_model()
+        return content
 
 
 @contextlib.contextmanager

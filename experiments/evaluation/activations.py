@@ -68,7 +68,8 @@ def read_activations(run: Run, images: int, dimensions: int) -> np.ndarray:
     batches = part.evaluation_batches(size).unbatch().shard(step, 0).take(images).batch(size)
     values, _ = embed(activation, batches, sparse=False)
     columns = np.unique(np.linspace(0, values.shape[1] - 1, dimensions).astype(int))
-    return np.maximum(values[:, columns], 0)
+    positive: np.ndarray = np.maximum(values[:, columns], 0)
+    return positive
 
 
 def evaluate_run(run: Run, folder: pathlib.Path, images: int, dimensions: int) -> None:

@@ -155,7 +155,8 @@ def _asking(index: Any, queries: Any, **attributes: Any) -> Callable[[int], np.n
     def answer(i: int) -> np.ndarray:
         for name, value in attributes.items():
             setattr(index, name, value)
-        return index.search(each[i], K)[1][0]
+        ids: np.ndarray = index.search(each[i], K)[1][0]
+        return ids
 
     return answer
 
@@ -170,7 +171,8 @@ def _reranking(
     def answer(i: int) -> np.ndarray:
         for name, value in attributes.items():
             setattr(index, name, value)
-        return two_stage.search(*each[i], k=K, shortlist=SHORTLIST)[1][0]
+        ids: np.ndarray = two_stage.search(*each[i], k=K, shortlist=SHORTLIST)[1][0]
+        return ids
 
     return answer
 

@@ -103,7 +103,8 @@ class PgVector:
 
     def count(self) -> int:
         """Counts the rows."""
-        return self._run("SELECT count(*) FROM {}").fetchone()[0]
+        rows: int = self._run("SELECT count(*) FROM {}").fetchone()[0]
+        return rows
 
     def search(self, query: scipy.sparse.csr_array, k: int) -> Results:
         """Reads the whole table: exact; ties by lower id."""

@@ -102,7 +102,8 @@ class QdrantServer:
 
     def count(self) -> int:
         """Counts the points."""
-        return self._client.count(self._collection, exact=True).count
+        points: int = self._client.count(self._collection, exact=True).count
+        return points
 
     def search(self, query: scipy.sparse.csr_array, k: int) -> Results:
         """Searches the inverted index."""
@@ -189,7 +190,8 @@ class QdrantEdge:
         """Counts the points."""
         import qdrant_edge
 
-        return self._shard.count(qdrant_edge.CountRequest(exact=True))
+        points: int = self._shard.count(qdrant_edge.CountRequest(exact=True))
+        return points
 
     def search(self, query: scipy.sparse.csr_array, k: int) -> Results:
         """Searches the inverted index."""
@@ -205,7 +207,7 @@ class QdrantEdge:
             self._shard.close()
 
 
-def _vectors(rows: scipy.sparse.csr_array) -> list[dict[str, list]]:
+def _vectors(rows: scipy.sparse.csr_array) -> list[dict[str, list[Any]]]:
     """Returns the indices and values of each row; a Python float has every bit of a float32."""
     columns, values, ends = rows.indices.tolist(), rows.data.tolist(), rows.indptr.tolist()
     return [

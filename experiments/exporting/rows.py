@@ -26,7 +26,7 @@ from sparse_embed.experiments.core.part_files import part_files, read_parts
 from sparse_embed.experiments.core.records import fingerprint
 from sparse_embed.retrieval import SparseIndex
 
-Payload = dict | None
+Payload = dict[str, Any] | None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -70,7 +70,7 @@ class Data:
     @functools.cached_property
     def reranker(self) -> retrieval.Reranker:
         """Re-ranks by the dense embeddings, which are not copied."""
-        return retrieval.Reranker(self.dense.vectors)  # type: ignore[arg-type]
+        return retrieval.Reranker(self.dense.vectors)
 
     @property
     def dense_probes(self) -> np.ndarray:
@@ -291,7 +291,11 @@ def sdh(data: Data) -> Iterator[Method]:
 
 def all_methods() -> dict[str, Callable[[Data], Iterator[Method]]]:
     """Returns every method by its name in --only."""
-    own: dict[str, Callable] = {"sparse": sparse, "sdh": sdh, "narrow_dense": narrow_dense}
+    own: dict[str, Callable[..., Iterator[Method]]] = {
+        "sparse": sparse,
+        "sdh": sdh,
+        "narrow_dense": narrow_dense,
+    }
     return own | {name: functools.partial(baseline, name) for name in retrieval.BASELINES}
 
 

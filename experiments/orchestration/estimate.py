@@ -65,7 +65,8 @@ def training_seconds(record: pathlib.Path) -> float | None:
 
 def embedding_seconds(path: pathlib.Path) -> float:
     """Returns the seconds per image that `embed --source=megaface` noted."""
-    return embedding_files.load(path).provenance["seconds_per_image"]
+    seconds: float = embedding_files.load(path).provenance["seconds_per_image"]
+    return seconds
 
 
 def told(rows: list[Row]) -> str:

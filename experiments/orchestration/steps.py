@@ -142,7 +142,7 @@ def _is_there(output: pathlib.Path) -> bool:
 
 def _pace(ended: list[Step], done: dict[str, Any]) -> float:
     """Returns how much slower than expected this machine is, as far as can be told."""
-    taken = sum(done[step.name]["seconds"] for step in ended)
+    taken: float = sum(done[step.name]["seconds"] for step in ended)
     return (taken + _PRIOR) / (sum(step.seconds for step in ended) + _PRIOR)
 
 

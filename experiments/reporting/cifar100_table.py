@@ -31,7 +31,8 @@ def _chosen(records: list[Record], most_flops: float) -> Record:
         return records[0]
 
     def flops(record: Record) -> float:
-        return record["curve"][-1]["evaluation_flops_per_row"]
+        cost: float = record["curve"][-1]["evaluation_flops_per_row"]
+        return cost
 
     within = [record for record in records if flops(record) <= most_flops]
     if not within:

@@ -69,7 +69,9 @@ def methods(records: Sequence[Item]) -> Iterator[tuple[str, Look]]:
         yield method, look(method)
 
 
-def new_figure(columns: int, rows: int = 1, width: float = 4.6, height: float = 3.6) -> Any:
+def new_figure(
+    columns: int, rows: int = 1, width: float = 4.6, height: float = 3.6
+) -> tuple[Figure, Any]:
     """Returns a figure and its axes, (rows, columns), in our style."""
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(width * columns, height * rows), layout="constrained")

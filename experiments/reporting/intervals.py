@@ -107,7 +107,8 @@ def ratio_replicates(parts: np.ndarray, wholes: np.ndarray, stream: int = 0) -> 
         stream: see `resamples`.
     """
     drawn = resamples(len(parts), stream)
-    return (drawn @ parts.astype(np.float32)) / (drawn @ wholes.astype(np.float32))
+    ratios: np.ndarray = (drawn @ parts.astype(np.float32)) / (drawn @ wholes.astype(np.float32))
+    return ratios
 
 
 def of_ratio(parts: np.ndarray, wholes: np.ndarray) -> Interval:

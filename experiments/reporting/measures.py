@@ -106,7 +106,8 @@ def time_ratio(one: Group, other: Group) -> Interval:
 
 
 def _round_medians(record: Record) -> np.ndarray:
-    return np.median(selection.arrays(record, "seconds")["seconds"], axis=1)
+    medians: np.ndarray = np.median(selection.arrays(record, "seconds")["seconds"], axis=1)
+    return medians
 
 
 def per_seed(group: Group, key: str) -> Interval:

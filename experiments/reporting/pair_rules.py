@@ -112,7 +112,8 @@ def _of(part: list[Group], data: str, *methods: str) -> list[Group]:
 
 
 def _accuracy(group: Group) -> float:
-    return group["accuracy"]
+    accuracy: float = group["accuracy"]
+    return accuracy
 
 
 def _gaps(dense: Group, sparse: Group, seeds: list[int], stream: int) -> np.ndarray:
@@ -130,4 +131,5 @@ def _is_right(record: Record) -> np.ndarray:
     thresholds = verification_of_scores(scores, same).fold_thresholds
     folds = np.array_split(np.arange(len(scores)), len(thresholds))
     thresholds = np.repeat(thresholds, [len(fold) for fold in folds])
-    return ((scores >= thresholds) == same).astype(float)
+    right: np.ndarray = ((scores >= thresholds) == same).astype(float)
+    return right

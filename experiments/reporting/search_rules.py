@@ -1,5 +1,7 @@
 """Rules of the claims about identification: recall and time per query (docs/claims.md)."""
 
+from typing import Any
+
 from sparse_embed.experiments.core.records import Record
 from sparse_embed.experiments.reporting import judging, measures, selection
 from sparse_embed.experiments.reporting.figures import tradeoff
@@ -231,7 +233,7 @@ def reranking_helps(records: list[Record]) -> Finding:
     return judging.each(groups, "sparse search", (), judge)
 
 
-def _key(record: Record) -> tuple:
+def _key(record: Record) -> tuple[Any, ...]:
     """What two records share if one is the other re-ranked."""
     setting = tuple(sorted(record["setting"].items()))
     keys = ("architecture", "data", "method", "distractors")

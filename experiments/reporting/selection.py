@@ -95,7 +95,8 @@ class Group(Mapping[str, Any]):
 
 def seed(record: Record) -> int:
     """Returns the seed of the training run; records of old have none."""
-    return record.get("seed", 0)
+    found: int = record.get("seed", 0)
+    return found
 
 
 def groups(records: list[Record]) -> list[Group]:
@@ -213,7 +214,8 @@ def arrays(record: Record, *names: str) -> dict[str, Any]:
 def raw_file(record: Record) -> pathlib.Path:
     """Returns the file of a record's raw results, which need not exist."""
     name = study.ARRAYS if "arrays" in record else f"{record['name']}.npz"
-    return record["folder"] / name
+    path: pathlib.Path = record["folder"] / name
+    return path
 
 
 def setting(record: Mapping[str, Any]) -> str:

@@ -170,7 +170,9 @@ class _Service:
         if not probe.cancelled():
             probe.exception()  # nobody may be there any more to be told
 
-    async def answer(self, query: answers.Query, start: float, decoding: float = 0) -> Any:
+    async def answer(
+        self, query: answers.Query, start: float, decoding: float = 0
+    ) -> schema.Answer:
         """Has a query answered beside others, and returns a `schema.Answer`."""
         assert self.batcher is not None
         done = await asyncio.wrap_future(self.batcher.submit(query))

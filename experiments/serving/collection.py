@@ -97,7 +97,8 @@ class Collection:
         """Whether a row has this id."""
         if hasattr(self.index, "__contains__"):
             return number in self.index
-        return 0 <= number < self.index.shape[0]
+        known: bool = 0 <= number < self.index.shape[0]
+        return known
 
     def close(self) -> None:
         """Closes the index, if it is one that has to be."""
@@ -107,7 +108,8 @@ class Collection:
 
 def ids_of(index: Any) -> int:
     """Returns how many ids there are from 0 to the largest of an index."""
-    return getattr(index, "next_id", index.shape[0])
+    count: int = getattr(index, "next_id", index.shape[0])
+    return count
 
 
 def open_folder(

@@ -92,7 +92,7 @@ def training_model(
     return model_class(examples, embeddings)
 
 
-def schedule(config: TrainConfig) -> "Callable | TargetFlops":
+def schedule(config: TrainConfig) -> "Callable[[Any], Any] | TargetFlops":
     """Returns the schedule of lambda: towards the wanted FLOPs, or along the given weights."""
     from sparse_embed import losses
 

@@ -5,7 +5,7 @@ import json
 import os
 import zlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sparse_embed.common.failures import MachineError, UsageError
 from sparse_embed.common.reading import parse_json
@@ -76,7 +76,8 @@ def place(config: DistributionConfig) -> int:
             'of all workers in ["cluster"]["worker"], no other jobs, "worker" in ["task"]["type"] '
             'and this one\'s number in ["task"]["index"]'
         )
-    return task["index"]
+    number: int = task["index"]
+    return number
 
 
 def check_agreement(
@@ -147,10 +148,11 @@ def model_class(strategy: "tf.distribute.Strategy") -> type:
     import tensorflow as tf
 
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-        return keras.Model
+        plain: type = keras.Model
+        return plain
 
     class MultiWorkerModel(keras.Model):
-        def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        def _maybe_symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
             if iterator is not None:
                 _, _, batches = next(iter(iterator))
                 data_batch = keras.tree.map_structure(
@@ -158,7 +160,7 @@ def model_class(strategy: "tf.distribute.Strategy") -> type:
                 )
             super()._maybe_symbolic_build(data_batch=data_batch)
 
-        def train_step(self, data):
+        def train_step(self, data: Any) -> Any:
             metrics = super().train_step(data)
             return keras.tree.map_structure(lambda value: tf.expand_dims(value, 0), metrics)
 

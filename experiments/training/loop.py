@@ -27,7 +27,7 @@ from sparse_embed.flags.train_config import DataConfig, LoggingConfig, TrainConf
 if TYPE_CHECKING:
     import keras
 
-    from sparse_embed.datasets.examples import Part
+    from sparse_embed.datasets.examples import Part, Pick
 
 CONFIG = "config.json"
 
@@ -151,7 +151,7 @@ def train(config: TrainConfig, model_dir: pathlib.Path, log: LoggingConfig) -> R
 
 
 def evaluator(
-    encode: Callable, parts: dict[str, "Part"], rerank: pathlib.Path | None
+    encode: Callable[[Any], Any], parts: dict[str, "Part"], rerank: pathlib.Path | None
 ) -> Callable[[], dict[str, float]] | None:
     """Returns a function that measures recall and cost on validation classes, or None without any.
 
@@ -221,7 +221,7 @@ def save_start(model_dir: pathlib.Path, config: TrainConfig, num_classes: int) -
         temporary.write_text(json.dumps(start, indent=1))
 
 
-def _class_groups(part: "Part", config: TrainConfig) -> Callable:
+def _class_groups(part: "Part", config: TrainConfig) -> "Pick":
     """Returns the order of examples that --examples_per_class asks for."""
     from sparse_embed.datasets.class_groups import class_groups
 

@@ -18,7 +18,7 @@ _SAMPLE = 1000  # examples: more make the page slow
 _SIDE = 32  # pixels of an image in the sprite
 
 
-def write(folder: pathlib.Path, encode: Callable, part: "Part") -> None:
+def write(folder: pathlib.Path, encode: Callable[[Any], Any], part: "Part") -> None:
     """Embeds the first examples of a part and writes what the projector reads.
 
     Args:

@@ -18,7 +18,7 @@ from sparse_embed.common.progress import progress_bar
 from sparse_embed.common.reading import read_json, reading
 from sparse_embed.common.signals import Interrupted, Wish
 from sparse_embed.experiments.core.run import EVENTS
-from sparse_embed.experiments.encoders.embedding import embed, examples_at_once
+from sparse_embed.experiments.encoders.embedding import Encode, embed, examples_at_once
 from sparse_embed.experiments.training import checkpoints, guards
 from sparse_embed.experiments.training.summaries import Summaries
 from sparse_embed.losses import SparsityMonitor
@@ -62,7 +62,7 @@ class Recorder(keras.callbacks.Callback):
     def __init__(
         self,
         model_dir: pathlib.Path,
-        encode: Callable,
+        encode: Encode,
         ends: Sequence[int],
         start: int,
         batch_size: int,
@@ -90,13 +90,13 @@ class Recorder(keras.callbacks.Callback):
         if self._summaries and start == 0 and sample.ndim == 4:
             self._summaries.images(0, sample)
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Finds the layers that measure sparsity."""
         self._monitor = _only(SparsityMonitor, self.model)
         self._regularization = _only(ActivationRegularization, self.model)
         self._clock = time.perf_counter()
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Goes on adding up where an earlier process stopped; Keras starts from nothing."""
         if self._interval is not None:
             for variable, value in zip(
@@ -106,7 +106,7 @@ class Recorder(keras.callbacks.Callback):
             self._clock -= self._interval.seconds
             self._interval = None
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Advances the bar, checks now and then that the loss is finite, and stops if it must."""
         self._step += 1
         self._bar.update()
@@ -121,7 +121,7 @@ class Recorder(keras.callbacks.Callback):
                 self._save_last(checkpoints.Interval(totals, seconds))
             self._stop(self.wish.received)
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Guards, evaluates, records and saves."""
         step = self._step
         metrics = {name: float(value) for name, value in (logs or {}).items()}

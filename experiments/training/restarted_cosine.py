@@ -1,5 +1,7 @@
 """The cosine learning rate over a training run of one or several stages."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -18,13 +20,13 @@ class RestartedCosine(keras.optimizers.schedules.LearningRateSchedule):
         lengths = [end - start for start, end in zip([0, *ends], ends, strict=False)]
         self._stages = [keras.optimizers.schedules.CosineDecay(rate, n) for n in lengths]
 
-    def __call__(self, step):
+    def __call__(self, step: Any) -> Any:
         """Returns the rate at a step; 0 from the last end on."""
         rate = self._stages[0](step)
         for end, stage in zip(self._ends, self._stages[1:], strict=False):
             rate = ops.where(step < end, rate, stage(step - end))
         return rate
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the constructor."""
         return {"rate": self._rate, "ends": self._ends}

@@ -56,7 +56,8 @@ def _layers(model: "keras.Model", head: bool) -> list["keras.Layer"]:
 
 
 def _is_head(layer: "keras.Layer") -> bool:
-    return layer.name.startswith(HEAD)
+    starts: bool = layer.name.startswith(HEAD)
+    return starts
 
 
 def _shapes(layer: "keras.Layer") -> list[tuple[int, ...]]:
