@@ -36,7 +36,7 @@ def read_npy(
     with reading(path, expected):
         with open(path, "rb") as file:
             _check_header(file, os.fstat(file.fileno()).st_size)
-        array = np.load(path, "r" if mmap else None, allow_pickle=False)
+        array: np.ndarray = np.load(path, "r" if mmap else None, allow_pickle=False)
         _check_text(array)
     return array
 

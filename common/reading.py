@@ -69,9 +69,7 @@ def reading(path: str | os.PathLike[str], expected: str, *more: type[Exception])
         raise DataError(f"{os.fspath(path)}: expected {expected}: {reason}") from error
 
 
-def read_json(
-    path: str | os.PathLike[str], expected: str, kind: type[dict] | type[list] = dict
-) -> Any:
+def read_json(path: str | os.PathLike[str], expected: str, kind: type[Any] = dict) -> Any:
     """Returns the content of a JSON file: a `Content`, or a list.
 
     Args:

@@ -57,12 +57,12 @@ class Kinds(NamedTuple):
 Options = type | Kinds
 
 
-def option_fields(config_class: type) -> list[_Field]:
+def option_fields(config_class: type) -> list[_Field[Any]]:
     """Returns the fields of a config that are flags."""
     return [field for field in dataclasses.fields(config_class) if "help" in field.metadata]
 
 
-def all_fields(config_class: type) -> Iterator[_Field]:
+def all_fields(config_class: type) -> Iterator[_Field[Any]]:
     """Yields the fields that are flags, also those of the configs that it is made of."""
     for field in dataclasses.fields(config_class):
         if "help" in field.metadata:
@@ -123,7 +123,7 @@ def name_choices(config_class: type, into: flags.FlagValues = flags.FLAGS) -> No
             into[field.name].help = f"<{'|'.join(choices())}>: {field.metadata['help']}"
 
 
-def _define(field: _Field, into: flags.FlagValues) -> None:
+def _define(field: _Field[Any], into: flags.FlagValues) -> None:
     kinds = [kind for kind in typing.get_args(field.type) if kind is not type(None)]
     kind = kinds[0] if kinds else field.type
     text, choices = field.metadata["help"], field.metadata["choices"]
@@ -144,7 +144,7 @@ def _define(field: _Field, into: flags.FlagValues) -> None:
     if kind is str and choices is not None and not callable(choices):
         flags.DEFINE_enum(field.name, default, list(choices), text, flag_values=into)
         return
-    makers: dict[Any, Callable] = {
+    makers: dict[Any, Callable[..., Any]] = {
         bool: flags.DEFINE_bool,
         int: flags.DEFINE_integer,
         float: flags.DEFINE_float,

@@ -71,7 +71,7 @@ class DataConfig:
     split_seed: int = option(0, "Seed that decides which classes go where.", lower=0)
     options: Any = dataclasses.field(default=None, metadata={"of": DATASETS, "by": "dataset"})
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.options is None and self.dataset in DATASETS:
             object.__setattr__(self, "options", DATASETS[self.dataset].options())
 

@@ -25,7 +25,7 @@ class _NumberOrNone(flags.FloatParser):
         return "a number or none"
 
 
-class _Budgets(flags.ArgumentParser):
+class _Budgets(flags.ArgumentParser[tuple[Budget, ...]]):
     """Reads budgets such as 64,32:8: each is `rows`, or `rows:queries` where the two differ."""
 
     syntactic_help = "numbers of values, each rows or rows:queries"

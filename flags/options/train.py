@@ -19,4 +19,5 @@ class Options:
 
 def preset_config(name: str) -> TrainConfig:
     """Returns the config of a preset, unchecked."""
-    return app.parse(Options, [f"--preset={name}"]).config
+    config: TrainConfig = app.parse(Options, [f"--preset={name}"]).config
+    return config
