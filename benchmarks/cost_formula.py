@@ -64,7 +64,8 @@ def fit_relative(features: np.ndarray, values: np.ndarray) -> np.ndarray:
         raise ValueError("values: expected positive numbers")
     scaled = features / values[:, None]
     sizes = np.maximum(np.linalg.norm(scaled, axis=0), 1e-300)  # terms of like size
-    return scipy.optimize.nnls(scaled / sizes, np.ones(len(values)))[0] / sizes
+    found: np.ndarray = scipy.optimize.nnls(scaled / sizes, np.ones(len(values)))[0] / sizes
+    return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,7 +107,8 @@ class TimeModel:
         """Returns the sum of squared relative errors."""
         asked = [(record["rows"], record["flops_per_row"], record["k"]) for record in records]
         found = [self.milliseconds(*one) for one in asked]
-        return sum((f / r[key] - 1) ** 2 for f, r in zip(found, records, strict=True))
+        squares: float = sum((f / r[key] - 1) ** 2 for f, r in zip(found, records, strict=True))
+        return squares
 
     def milliseconds(self, rows: float, flops_per_row: float, k: float) -> float:
         """Time of a query on one thread.

@@ -96,11 +96,12 @@ def _varied_dense(rows: np.ndarray, chosen: np.ndarray, copy: int) -> np.ndarray
     if copy:
         rng = np.random.default_rng([copy, int(chosen[0]), 1])
         part += rng.standard_normal(part.shape, np.float32) / (3 * np.sqrt(part.shape[1]))
-    return part / np.maximum(np.linalg.norm(part, axis=1, keepdims=True), 1e-12)
+    unit: np.ndarray = part / np.maximum(np.linalg.norm(part, axis=1, keepdims=True), 1e-12)
+    return unit
 
 
 @contextlib.contextmanager
-def service(*arguments: str, log: pathlib.Path) -> Iterator[tuple[subprocess.Popen, int]]:
+def service(*arguments: str, log: pathlib.Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """Runs `serve` while this lasts; gives its process and its port.
 
     Raises:
@@ -125,7 +126,7 @@ def service(*arguments: str, log: pathlib.Path) -> Iterator[tuple[subprocess.Pop
         process.wait()
 
 
-def _wait_until_ready(process: subprocess.Popen, port: int) -> None:
+def _wait_until_ready(process: subprocess.Popen[str], port: int) -> None:
     while process.poll() is None:
         with contextlib.suppress(OSError), Client(port) as client:
             if client.ask("GET", "/ready")[0] == 200:
@@ -225,7 +226,7 @@ def keras_and_dense(
 
 
 def many_clients(
-    process: subprocess.Popen, port: int, queries: list[bytes], clients: int, seconds: float
+    process: subprocess.Popen[str], port: int, queries: list[bytes], clients: int, seconds: float
 ) -> Record:
     """Asks from several connections at once, each as fast as it is answered.
 

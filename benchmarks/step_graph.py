@@ -88,7 +88,8 @@ def tensor_bytes(tensor: "tf.Tensor") -> int:
     """
     if not tensor.shape.is_fully_defined():
         return 0
-    return math.prod(tensor.shape.as_list()) * (tensor.dtype.size or 0)
+    size: int = math.prod(tensor.shape.as_list()) * (tensor.dtype.size or 0)
+    return size
 
 
 def source(tensor: "tf.Tensor") -> "tf.Tensor":

@@ -55,7 +55,7 @@ def bare_step(
     examples, labels = batch
 
     @tf.function(jit_compile=model.jit_compile)
-    def step():
+    def step() -> Any:
         with tf.GradientTape() as tape:
             embeddings = encoder(examples, training=True)
             outputs = model.layers[-1](embeddings) if kind.takes == "cosines" else embeddings
@@ -66,7 +66,8 @@ def bare_step(
         update.apply(tape.gradient(loss, variables), variables)
         return loss
 
-    return step
+    compiled: Step = step
+    return compiled
 
 
 def measure(config: TrainConfig, rounds: int, steps: int, folder: pathlib.Path) -> list[Record]:
@@ -94,10 +95,10 @@ def measure(config: TrainConfig, rounds: int, steps: int, folder: pathlib.Path) 
     class Rounds(keras.callbacks.Callback):
         """Times the epochs of `fit`, and bare steps between them."""
 
-        def on_epoch_begin(self, epoch, logs=None):
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
             self._start = time.perf_counter()
 
-        def on_epoch_end(self, epoch, logs=None):
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
             seconds["training"].append(time.perf_counter() - self._start)
             start = time.perf_counter()
             for _ in range(steps):
@@ -141,7 +142,8 @@ def measure(config: TrainConfig, rounds: int, steps: int, folder: pathlib.Path) 
 def speed_of_training(records: list[Record]) -> float:
     """Returns the median over the rounds of the time of "bare" divided by that of "training"."""
     training, bare = (record["seconds"] for record in records)
-    return statistics.median(other / own for other, own in zip(bare, training, strict=True))
+    ratios: list[float] = [other / own for other, own in zip(bare, training, strict=True)]
+    return statistics.median(ratios)
 
 
 @dataclasses.dataclass(frozen=True)

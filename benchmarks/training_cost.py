@@ -161,7 +161,9 @@ def costs(
     return found
 
 
-def _build(config: TrainConfig, shape: tuple[int, ...], num_classes: int, precision: str):
+def _build(
+    config: TrainConfig, shape: tuple[int, ...], num_classes: int, precision: str
+) -> tuple["keras.Model", "keras.Model"]:
     import keras
     import tensorflow as tf
 
@@ -232,7 +234,8 @@ def multiply_adds(layer: "keras.layers.Layer") -> int:
         raise ValueError(f"layer {layer.name}: expected Conv2D, DepthwiseConv2D or Dense")
     else:
         return 0
-    return math.prod(layer.output.shape[1:-1]) * math.prod(kernel.shape)
+    products: int = math.prod(layer.output.shape[1:-1]) * math.prod(kernel.shape)
+    return products
 
 
 def _bytes(variables: Iterable[Any]) -> int:

@@ -13,7 +13,8 @@ _MOST_BATCHES = 100_000  # of a part: each has a seed of its own
 def popularities(dims: int, rng: np.random.Generator) -> np.ndarray:
     """How often each dimension is used, as shares: from a gamma distribution of shape 6."""
     drawn = rng.gamma(6.0, size=dims)
-    return drawn / drawn.sum()
+    shares: np.ndarray = drawn / drawn.sum()
+    return shares
 
 
 def make_workload(
