@@ -185,6 +185,7 @@ def test_what_is_exported_is_compared_and_embed_uses_it(vectors, tmp_path):
     assert list(rows) == ["keras", *LITERT]
     assert rows["litert"]["largest_difference"] < 1e-5
     assert rows["litert"]["recall_at_1"] == rows["keras"]["recall_at_1"] > 0
+    assert rows["keras"]["equal_zeros"] == rows["litert"]["equal_zeros"] == 1
     assert rows["litert_float16"]["largest_difference"] > rows["litert"]["largest_difference"]
     for name, row in rows.items():
         assert row["examples"] == 30
